@@ -1,0 +1,290 @@
+//! The handle to the engine: cheap to clone, and the only thing the doors hold.
+
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+use macp_kernel::{Caller, Command, Input, Limits, Rejection, SignatureCheck, ambient, trace};
+use macp_ledger::Store;
+use macp_wire::v1::Envelope;
+use prost::Message;
+use tokio::sync::{broadcast, oneshot};
+
+use crate::driver::{self, Waiter, Wiring, clock};
+use crate::feed::Feed;
+use crate::gate::Gate;
+use crate::shard::{Answer, Event, Reply, Request, RequestKind, Shard, Snapshot};
+use crate::subscription::Subscription;
+use crate::writer::Health;
+use crate::{Error, Lifecycle, Observer, Options, Signal, loader, sweeper, writer};
+
+/// Threads that load sessions, so that one long history does not hold up the next session.
+const LOADERS: usize = 2;
+
+/// The ordering authority of one node.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    options: Options,
+    store: Arc<dyn Store>,
+    gate: Arc<Gate>,
+    feed: Arc<Feed>,
+    health: Arc<Health>,
+    observer: Arc<dyn Observer>,
+    shards: Vec<ShardHandle>,
+    stop: Mutex<Option<Stop>>,
+}
+
+#[derive(Debug)]
+struct ShardHandle {
+    /// Behind a lock because the sender is taken away to stop the shard; sending only ever reads.
+    events: std::sync::RwLock<Option<Sender<Event<Waiter>>>>,
+    resident: Arc<AtomicUsize>,
+}
+
+/// What it takes to stop the threads, in this order.
+#[derive(Debug)]
+struct Stop {
+    sweeper: Sender<()>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Starts the threads. Reads nothing: sessions are loaded when someone asks for them.
+    pub fn start(store: Arc<dyn Store>, options: Options, observer: Arc<dyn Observer>) -> std::io::Result<Engine> {
+        let shards = options.shards.max(1);
+        let feed = Arc::new(Feed::new(options.watcher_buffer));
+        let health = Arc::new(Health::default());
+        let (events, receivers): (Vec<_>, Vec<_>) = (0..shards).map(|_| channel()).unzip();
+        let (load_sender, load_receiver) = channel();
+        let (load_sender, load_receiver) = (Arc::new(Mutex::new(load_sender)), Arc::new(Mutex::new(load_receiver)));
+        let (batch_sender, batches) = channel();
+        let (sweeper_stop, stop) = channel();
+        let mut threads = Vec::new();
+        let mut handles = Vec::new();
+
+        for (index, (events, receiver)) in events.iter().cloned().zip(receivers).enumerate() {
+            let resident = Arc::new(AtomicUsize::new(0));
+            let wiring = Wiring {
+                index,
+                events: receiver,
+                loads: Arc::clone(&load_sender),
+                batches: batch_sender.clone(),
+                feed: Arc::clone(&feed),
+                observer: Arc::clone(&observer),
+                resident: Arc::clone(&resident),
+            };
+            let resident_max = options.resident_sessions_max.div_ceil(shards);
+            let shard = Shard::new(options.limits.clone(), resident_max, options.idle_ms_max, options.trace);
+            threads.push(spawn(format!("macp-shard-{index}"), move || driver::run(shard, wiring))?);
+            handles.push(ShardHandle { events: std::sync::RwLock::new(Some(events)), resident });
+        }
+        drop((batch_sender, load_sender));
+
+        // The threads below hold weak ends or clones that must not keep the shards alive: they send through `relay`,
+        // which finds the shard closed once the engine stops.
+        let inner = Arc::new(Inner {
+            gate: Gate::new(options.requests_in_flight_max, options.bytes_in_flight_max),
+            options,
+            store: Arc::clone(&store),
+            feed: Arc::clone(&feed),
+            health: Arc::clone(&health),
+            observer: Arc::clone(&observer),
+            shards: handles,
+            stop: Mutex::new(None),
+        });
+        for index in 0..LOADERS {
+            let (store, queue, inner) = (Arc::clone(&store), Arc::clone(&load_receiver), Arc::downgrade(&inner));
+            threads.push(spawn(format!("macp-loader-{index}"), move || {
+                loader::run(store, queue, |session_id, result| {
+                    if let Some(inner) = inner.upgrade() {
+                        let shard = inner.shard_of(&session_id);
+                        inner.relay(shard, Event::Loaded { session_id, result });
+                    }
+                });
+            })?);
+        }
+        {
+            let (store, health, inner) = (Arc::clone(&store), Arc::clone(&health), Arc::downgrade(&inner));
+            threads.push(spawn("macp-writer".into(), move || {
+                writer::run(store, batches, health, observer, |shard, results| {
+                    if let Some(inner) = inner.upgrade() {
+                        for (session_id, result) in results {
+                            inner.relay(shard, Event::Appended { session_id, result });
+                        }
+                    }
+                });
+            })?);
+        }
+        {
+            let (expirer, ticker) = (Arc::downgrade(&inner), Arc::downgrade(&inner));
+            threads.push(spawn("macp-sweeper".into(), move || {
+                let expire = |head: macp_ledger::Head| {
+                    if let Some(inner) = expirer.upgrade() {
+                        inner.relay(inner.shard_of(&head.session_id), Event::Expire(head));
+                    }
+                };
+                let tick = || {
+                    if let Some(inner) = ticker.upgrade() {
+                        (0..inner.shards.len()).for_each(|shard| inner.relay(shard, Event::Tick));
+                    }
+                };
+                sweeper::run(store, health, feed, stop, clock, expire, tick);
+            })?);
+        }
+        *inner.stop.lock().unwrap_or_else(PoisonError::into_inner) = Some(Stop { sweeper: sweeper_stop, threads });
+        Ok(Engine { inner })
+    }
+
+    /// Decides a command on a session; the answer comes when what it depends on is durable.
+    pub async fn submit(&self, session_id: &str, command: Command) -> Result<Reply, Error> {
+        let bytes = match &command.input {
+            Input::Envelope { envelope, .. } => envelope.encoded_len() as u64,
+            Input::Cancel { reason } => reason.len() as u64,
+            Input::Expire => 0,
+        };
+        match self.request(session_id, RequestKind::Command(command), bytes).await? {
+            Answer::Verdict(reply) => Ok(reply),
+            Answer::Read(_) => unreachable!("a command is answered by a verdict"),
+        }
+    }
+
+    /// What a session is like now; none if there is no such session.
+    pub async fn session(&self, session_id: &str) -> Result<Option<Snapshot>, Error> {
+        match self.request(session_id, RequestKind::Read, 0).await? {
+            Answer::Read(snapshot) => Ok(snapshot.map(|snapshot| *snapshot)),
+            Answer::Verdict(_) => unreachable!("a read is answered by a snapshot"),
+        }
+    }
+
+    async fn request(&self, session_id: &str, kind: RequestKind, bytes: u64) -> Result<Answer, Error> {
+        let inner = &self.inner;
+        let permit = inner.gate.enter(bytes)?;
+        let (answer, answered) = oneshot::channel();
+        let reply = Waiter { answer, permit };
+        inner.relay(inner.shard_of(session_id), Event::Request(Request { session_id: session_id.into(), kind, reply }));
+        answered.await.unwrap_or(Err(Error::ShuttingDown))
+    }
+
+    /// Passes a Signal or Progress on to those who watch; none when the envelope is neither.
+    pub fn signal(
+        &self,
+        envelope: &Envelope,
+        signature: &SignatureCheck,
+        caller: &Caller,
+        sender_authenticated: bool,
+    ) -> Option<Result<(), Rejection>> {
+        let inner = &self.inner;
+        let admitted = ambient(envelope, signature, caller, &inner.options.limits)?;
+        if inner.options.trace {
+            let verdict = match &admitted {
+                Ok(_) => trace::TracedVerdict::Relayed,
+                Err(rejection) => rejection.into(),
+            };
+            let input = Input::Envelope { envelope: envelope.clone(), signature: signature.clone() };
+            let command = Command { caller: caller.clone(), input };
+            let limits = &inner.options.limits;
+            inner.observer.traced(trace::Event::new(clock(), &envelope.session_id, &command, limits, verdict));
+        }
+        Some(admitted.map(|envelope| inner.feed.signal(Signal { envelope, sender_authenticated })))
+    }
+
+    /// Everything accepted into a session after an ordinal, from its history and then live.
+    pub fn subscribe(&self, session_id: &str, after_ordinal: u64) -> Subscription {
+        let (feed, store) = (Arc::clone(&self.inner.feed), Arc::clone(&self.inner.store));
+        Subscription::new(feed, store, session_id.into(), after_ordinal, self.inner.options.subscriber_buffer)
+    }
+
+    /// Lifecycle events from now on.
+    pub fn watch_lifecycle(&self) -> broadcast::Receiver<Arc<Lifecycle>> {
+        self.inner.feed.watch_lifecycle()
+    }
+
+    /// Signals and Progress from now on.
+    pub fn watch_signals(&self) -> broadcast::Receiver<Arc<Signal>> {
+        self.inner.feed.watch_signals()
+    }
+
+    /// For reading histories; it shows only what is durable.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.inner.store
+    }
+
+    pub fn limits(&self) -> &Limits {
+        &self.inner.options.limits
+    }
+
+    /// Whether the last write worked, or a probe since, and every thread is at work.
+    pub fn is_healthy(&self) -> bool {
+        let stop = self.inner.stop.lock().unwrap_or_else(PoisonError::into_inner);
+        let at_work = stop.as_ref().is_some_and(|stop| stop.threads.iter().all(|thread| !thread.is_finished()));
+        at_work && self.inner.health.is_good()
+    }
+
+    /// Requests inside the engine.
+    pub fn requests_in_flight(&self) -> usize {
+        self.inner.gate.requests()
+    }
+
+    /// Sessions in memory.
+    pub fn resident_sessions(&self) -> usize {
+        self.inner.shards.iter().map(|shard| shard.resident.load(Ordering::Relaxed)).sum()
+    }
+
+    pub fn now_ms(&self) -> i64 {
+        clock()
+    }
+
+    /// Refuses new requests and returns once everything inside is answered and the threads have ended. Blocks.
+    pub fn shut_down(&self) {
+        let inner = &self.inner;
+        inner.gate.close();
+        let Some(stop) = inner.stop.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+            return;
+        };
+        drop(stop.sweeper);
+        while inner.gate.requests() > 0 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        for shard in &inner.shards {
+            shard.events.write().unwrap_or_else(PoisonError::into_inner).take();
+        }
+        for thread in stop.threads {
+            if thread.join().is_err() {
+                tracing::error!("an engine thread panicked");
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Where a session belongs; the same place for the life of the process.
+    fn shard_of(&self, session_id: &str) -> usize {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(session_id);
+        usize::try_from(hash % self.shards.len() as u64).expect("smaller than the number of shards")
+    }
+
+    /// A closed shard drops the event, and with it the way to answer, which the asker takes for a shutdown.
+    fn relay(&self, shard: usize, event: Event<Waiter>) {
+        let events = self.shards[shard].events.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(events) = events.as_ref() {
+            let _gone = events.send(event);
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.gate.close();
+    }
+}
+
+fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    Builder::new().name(name).spawn(run)
+}

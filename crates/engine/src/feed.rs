@@ -1,0 +1,176 @@
+//! What leaves the engine besides answers, always after it is durable: envelopes to the subscribers of a session,
+//! lifecycle events and signals to watchers.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use macp_ledger::{Record, record};
+use macp_wire::history::v1::{Entry, entry};
+use macp_wire::v1::{Envelope, SessionMetadata};
+use tokio::sync::{broadcast, mpsc};
+
+/// An accepted envelope on its way to a subscriber.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    pub sequence: u64,
+    pub ordinal: u64,
+    pub envelope: Envelope,
+}
+
+impl Delivery {
+    /// None for bookkeeping entries, which are never delivered.
+    pub(crate) fn from_entry(entry: Entry) -> Option<Delivery> {
+        match entry.input {
+            Some(entry::Input::Envelope(envelope)) => {
+                Some(Delivery { sequence: entry.sequence, ordinal: entry.ordinal, envelope })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What happened to a session, for those who watch them all.
+#[derive(Clone, Debug)]
+pub struct Lifecycle {
+    pub event: LifecycleEvent,
+    pub session: SessionMetadata,
+    pub observed_at_ms: i64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LifecycleEvent {
+    Created,
+    Resolved,
+    Expired,
+}
+
+/// A Signal or Progress on its way to watchers.
+#[derive(Clone, Debug)]
+pub struct Signal {
+    pub envelope: Envelope,
+    pub sender_authenticated: bool,
+}
+
+/// Where subscribers and watchers are attached.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    sessions: Mutex<HashMap<Arc<str>, Vec<Subscriber>>>,
+    /// How many subscribers there are, so that the common case of none costs no lock.
+    subscribers: AtomicUsize,
+    lifecycle: broadcast::Sender<Arc<Lifecycle>>,
+    signals: broadcast::Sender<Arc<Signal>>,
+}
+
+#[derive(Debug)]
+struct Subscriber {
+    sender: mpsc::Sender<Delivery>,
+    lagged: Arc<AtomicBool>,
+}
+
+/// The receiving end of a session's live feed.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) receiver: mpsc::Receiver<Delivery>,
+    pub(crate) lagged: Arc<AtomicBool>,
+}
+
+impl Feed {
+    pub(crate) fn new(watcher_buffer: usize) -> Self {
+        Feed {
+            sessions: Mutex::default(),
+            subscribers: AtomicUsize::new(0),
+            lifecycle: broadcast::Sender::new(watcher_buffer),
+            signals: broadcast::Sender::new(watcher_buffer),
+        }
+    }
+
+    /// Joins a session's live feed; what was committed before is the history's to tell.
+    pub(crate) fn join(&self, session_id: &Arc<str>, buffer: usize) -> Live {
+        let (sender, receiver) = mpsc::channel(buffer);
+        let lagged = Arc::new(AtomicBool::new(false));
+        let subscriber = Subscriber { sender, lagged: Arc::clone(&lagged) };
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.entry(Arc::clone(session_id)).or_default().push(subscriber);
+        self.subscribers.fetch_add(1, Ordering::SeqCst);
+        Live { receiver, lagged }
+    }
+
+    /// Hands committed records to the session's subscribers. A full subscriber is dropped and told why; one that left
+    /// is forgotten.
+    pub(crate) fn publish(&self, session_id: &Arc<str>, records: &[Record]) {
+        if self.subscribers.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(subscribers) = sessions.get_mut(session_id) else {
+            return;
+        };
+        for record in records {
+            let entry = record::open(&record.bytes).expect("the record was sealed by this process");
+            let Some(delivery) = Delivery::from_entry(entry) else {
+                continue;
+            };
+            subscribers.retain(|subscriber| subscriber.deliver(&delivery, &self.subscribers));
+        }
+        if subscribers.is_empty() {
+            sessions.remove(session_id);
+        }
+    }
+
+    /// Forgets subscribers that left without being noticed, because their session is quiet.
+    pub(crate) fn prune(&self) {
+        if self.subscribers.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.retain(|_, subscribers| {
+            subscribers.retain(|subscriber| {
+                let gone = subscriber.sender.is_closed();
+                if gone {
+                    self.subscribers.fetch_sub(1, Ordering::SeqCst);
+                }
+                !gone
+            });
+            !subscribers.is_empty()
+        });
+    }
+
+    /// Nobody watching is not an error.
+    pub(crate) fn announce(&self, lifecycle: Lifecycle) {
+        if self.lifecycle.receiver_count() > 0 {
+            let _nobody_left = self.lifecycle.send(Arc::new(lifecycle));
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        if self.signals.receiver_count() > 0 {
+            let _nobody_left = self.signals.send(Arc::new(signal));
+        }
+    }
+
+    pub(crate) fn watch_lifecycle(&self) -> broadcast::Receiver<Arc<Lifecycle>> {
+        self.lifecycle.subscribe()
+    }
+
+    pub(crate) fn watch_signals(&self) -> broadcast::Receiver<Arc<Signal>> {
+        self.signals.subscribe()
+    }
+
+    pub(crate) fn is_lifecycle_watched(&self) -> bool {
+        self.lifecycle.receiver_count() > 0
+    }
+}
+
+impl Subscriber {
+    /// Whether the subscriber stays.
+    fn deliver(&self, delivery: &Delivery, subscribers: &AtomicUsize) -> bool {
+        match self.sender.try_send(delivery.clone()) {
+            Ok(()) => return true,
+            Err(mpsc::error::TrySendError::Full(_)) => self.lagged.store(true, Ordering::Release),
+            Err(mpsc::error::TrySendError::Closed(_)) => {}
+        }
+        subscribers.fetch_sub(1, Ordering::SeqCst);
+        false
+    }
+}

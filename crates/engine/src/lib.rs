@@ -1,0 +1,35 @@
+//! The ordering authority: the one place that knows about concurrency and time.
+//!
+//! ```text
+//!  Engine (handle) ──Request──▶ shard threads ──Append──▶ writer thread ──▶ store   one transaction, one fsync
+//!        ▲                        │   ▲    │                   │
+//!        └───── Answer ───────────┘   │    └─Load─▶ loaders    │ Appended
+//!                                     └────────────────────────┘
+//!               sweeper thread ──Expire──▶ shards
+//! ```
+//!
+//! A session belongs to exactly one shard, and a shard is a synchronous state machine ([`Shard`]): events in, effects
+//! out. Threads drive it in production, a seeded scheduler drives it in the simulator. Every answer carries the entry
+//! it was decided on and leaves only when that entry is durable.
+
+mod driver;
+mod engine;
+mod error;
+mod feed;
+mod gate;
+mod loader;
+mod observer;
+mod options;
+mod shard;
+mod subscription;
+mod sweeper;
+mod writer;
+
+pub use engine::Engine;
+pub use error::{Error, Lagged};
+pub use feed::{Delivery, Lifecycle, LifecycleEvent, Signal};
+pub use loader::{Loaded, load};
+pub use observer::{Observer, Silent};
+pub use options::Options;
+pub use shard::{Answer, Effect, Event, Outgoing, Reply, Request, RequestKind, Shard, Snapshot};
+pub use subscription::{Subscription, SubscriptionError};

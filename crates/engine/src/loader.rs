@@ -1,0 +1,53 @@
+//! Brings sessions back from their histories, off the shards: a long history stalls no other session.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::sync::{Mutex, PoisonError};
+
+use macp_kernel::{Session, replay};
+use macp_ledger::{Hash, History, Store};
+
+use crate::Error;
+
+/// A session as its history left it.
+#[derive(Debug)]
+pub struct Loaded {
+    pub session: Session,
+    /// Chain hash of the last entry.
+    pub hash: Hash,
+}
+
+/// Loads a session: checks its chain and takes its decisions again. None if there is no such session.
+pub fn load(store: &dyn Store, session_id: &str) -> Result<Option<Loaded>, Error> {
+    let Some(mut history) = History::open(store, session_id)? else {
+        return Ok(None);
+    };
+    let hash = history.head().hash;
+    let mut replayer = replay::Replayer::default();
+    loop {
+        let page = history.next_page()?;
+        if page.is_empty() {
+            break;
+        }
+        for (_, entry) in &page {
+            replayer.feed(entry)?;
+        }
+    }
+    Ok(replayer.into_session().map(|session| Loaded { session, hash }))
+}
+
+/// One loader thread: takes ids from the shared queue until it closes.
+pub(crate) fn run(
+    store: Arc<dyn Store>,
+    queue: Arc<Mutex<Receiver<Arc<str>>>>,
+    deliver: impl Fn(Arc<str>, Result<Option<Loaded>, Error>),
+) {
+    loop {
+        let next = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(session_id) = next else {
+            return;
+        };
+        let loaded = load(&*store, &session_id);
+        deliver(session_id, loaded);
+    }
+}

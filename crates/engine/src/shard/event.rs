@@ -1,0 +1,112 @@
+//! What goes into a shard and what comes out of it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use macp_kernel::{Command, Session, Settled, State, mode, trace};
+use macp_ledger::{Append, AppendError, Head, Record};
+use macp_wire::v1::SessionMetadata;
+
+use crate::loader::Loaded;
+use crate::{Error, Lifecycle};
+
+/// Every cause of work in a shard.
+#[derive(Debug)]
+pub enum Event<R> {
+    Request(Request<R>),
+    /// Answers [`Effect::Load`].
+    Loaded {
+        session_id: Arc<str>,
+        result: Result<Option<Loaded>, Error>,
+    },
+    /// Answers [`Effect::Append`], in the order of the appends of a session.
+    Appended {
+        session_id: Arc<str>,
+        result: Result<(), AppendError>,
+    },
+    /// The store knows this open session to be past its deadline.
+    Expire(Head),
+    /// Time passed; a chance to let go of what nobody touches.
+    Tick,
+}
+
+/// Someone wants something of a session.
+#[derive(Debug)]
+pub struct Request<R> {
+    pub session_id: Arc<str>,
+    pub kind: RequestKind,
+    pub reply: R,
+}
+
+#[derive(Debug)]
+pub enum RequestKind {
+    Command(Command),
+    /// What the session is like now.
+    Read,
+}
+
+impl<R> Request<R> {
+    pub(super) fn failed(self, error: Error) -> Effect<R> {
+        Effect::Send(Outgoing::Answer(self.reply, Err(error)))
+    }
+}
+
+/// What the outside does for a shard.
+#[derive(Debug)]
+pub enum Effect<R> {
+    Load(Arc<str>),
+    Append(Append),
+    /// These records are durable: subscribers may have them.
+    Publish {
+        session_id: Arc<str>,
+        records: Vec<Record>,
+    },
+    Send(Outgoing<R>),
+}
+
+/// What leaves, once the entry it depends on is durable.
+#[derive(Debug)]
+pub enum Outgoing<R> {
+    Answer(R, Result<Answer, Error>),
+    Lifecycle(Lifecycle),
+    Trace(Box<trace::Event>),
+}
+
+#[derive(Debug)]
+pub enum Answer {
+    Verdict(Reply),
+    /// None: there is no such session.
+    Read(Option<Box<Snapshot>>),
+}
+
+/// A verdict and the session's state after it; no state when there is no session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    pub settled: Settled,
+    pub state: Option<State>,
+}
+
+/// A session as it was when it was asked about.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub metadata: SessionMetadata,
+    pub sequence: u64,
+    pub ordinal: u64,
+    /// The mode's state with stable member names.
+    pub mode_state: serde_json::Value,
+    pub resolution: Option<Bytes>,
+}
+
+impl Snapshot {
+    pub fn of(session: &Session) -> Self {
+        let binding = session.binding();
+        let view = mode::View { roster: &binding.roster, initiator: &binding.initiator };
+        Snapshot {
+            metadata: session.metadata(),
+            sequence: session.sequence(),
+            ordinal: session.ordinal(),
+            mode_state: session.mode_state().describe(&view),
+            resolution: session.resolution().cloned(),
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! One ordering loop as a synchronous state machine: events in, effects out.
+//!
+//! A session's commands are decided here one after the other, on top of entries that may still be being written. What
+//! is decided between two flushes becomes one append per session (a *flight*); answers, refusals, duplicates and reads
+//! wait for the flight they were decided on. A flight that fails takes down what was decided on it: the answers turn
+//! into errors, the session is forgotten and loaded again from what is really stored.
+//!
+//! ```text
+//!            Request                      Appended(ok)
+//!  absent ───────────▶ Loading ──▶ Resident ◀────────┐
+//!     ▲                  ▲            │  flush       │
+//!     │                  │            └────▶ flight ─┤
+//!     └── evicted        └─────── Settling ◀─────────┘ Appended(failed)
+//! ```
+
+mod eviction;
+mod event;
+mod slot;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use macp_kernel::trace::{self, TracedVerdict};
+use macp_kernel::{Caller, Command, ID_BYTES_MAX, Input, Limits, Position, Session, State, expire, step};
+use macp_ledger::{Append, AppendError, Head, IndexUpdate};
+use macp_wire::v1::SessionMetadata;
+use prost::Message;
+
+pub use event::{Answer, Effect, Event, Outgoing, Reply, Request, RequestKind, Snapshot};
+use slot::{Flight, Resident, Slot, seal};
+
+use crate::loader::Loaded;
+use crate::{Error, Lifecycle, LifecycleEvent};
+
+/// Requests that may wait for one session to be loaded; a longer line is refused as overload.
+const WAITING_MAX: usize = 4096;
+
+/// The state machine. `R` is where an answer goes: a channel in production, a number in the simulator.
+#[derive(Debug)]
+pub struct Shard<R> {
+    slots: HashMap<Arc<str>, Slot<R>>,
+    /// Sessions with something decided since the last flush.
+    unflushed: Vec<Arc<str>>,
+    /// Sessions in memory, in the order in which eviction looks at them.
+    rounds: VecDeque<Arc<str>>,
+    limits: Limits,
+    resident_max: usize,
+    idle_ms_max: i64,
+    trace: bool,
+}
+
+impl<R> Shard<R> {
+    pub fn new(limits: Limits, resident_max: usize, idle_ms_max: i64, trace: bool) -> Self {
+        Shard {
+            slots: HashMap::new(),
+            unflushed: Vec::new(),
+            rounds: VecDeque::new(),
+            limits,
+            resident_max: resident_max.max(1),
+            idle_ms_max,
+            trace,
+        }
+    }
+
+    /// Sessions in memory, those being loaded included.
+    pub fn resident(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Takes one event. What is decided stays inside until [`Shard::flush`].
+    pub fn step(&mut self, event: Event<R>, now: i64, effects: &mut Vec<Effect<R>>) {
+        match event {
+            Event::Request(request) => self.request(request, now, effects),
+            Event::Loaded { session_id, result } => self.loaded(session_id, result, now, effects),
+            Event::Appended { session_id, result } => self.appended(session_id, result, now, effects),
+            Event::Expire(head) => self.expire(head, now),
+            Event::Tick => self.evict_idle(now),
+        }
+    }
+
+    /// Sends off what was decided since the last flush: one append per session.
+    pub fn flush(&mut self, effects: &mut Vec<Effect<R>>) {
+        for session_id in std::mem::take(&mut self.unflushed) {
+            let Some(slot) = self.slots.get_mut(&session_id) else {
+                continue;
+            };
+            let Some(pending) = slot.pending_mut().map(std::mem::take) else {
+                continue;
+            };
+            let Some(index) = pending.index else {
+                continue;
+            };
+            effects.push(Effect::Append(Append {
+                session_id,
+                expected_sequence: pending.expected_sequence,
+                records: pending.records.clone(),
+                index,
+            }));
+            slot.flights.push_back(Flight { records: pending.records, outgoing: pending.outgoing });
+        }
+        self.evict_surplus();
+    }
+
+    fn request(&mut self, request: Request<R>, now: i64, effects: &mut Vec<Effect<R>>) {
+        if request.session_id.is_empty() || request.session_id.len() > ID_BYTES_MAX {
+            // No such session can exist, so there is nothing to load and nothing to keep.
+            effects.extend(decide_absent(request, now, &self.limits, self.trace));
+            return;
+        }
+        match self.slots.get_mut(&request.session_id) {
+            Some(slot) if slot.is_resident() => {
+                slot.touch(now);
+                self.decide(request, now, effects);
+            }
+            Some(slot) if slot.waiting.len() < WAITING_MAX => slot.waiting.push_back(request),
+            Some(_) => effects.push(request.failed(Error::Overloaded)),
+            None => {
+                let session_id = Arc::clone(&request.session_id);
+                let mut slot = Slot::loading(now);
+                slot.waiting.push_back(request);
+                self.slots.insert(Arc::clone(&session_id), slot);
+                effects.push(Effect::Load(session_id));
+            }
+        }
+    }
+
+    fn loaded(
+        &mut self,
+        session_id: Arc<str>,
+        result: Result<Option<Loaded>, Error>,
+        now: i64,
+        effects: &mut Vec<Effect<R>>,
+    ) {
+        let slot = self.slots.get_mut(&session_id).expect("a session being loaded has a slot");
+        let waiting = std::mem::take(&mut slot.waiting);
+        match result {
+            Ok(loaded) => {
+                slot.touch(now);
+                slot.become_resident(Resident::new(loaded));
+                for request in waiting {
+                    self.decide(request, now, effects);
+                }
+                self.keep(session_id);
+            }
+            Err(error) => {
+                tracing::error!(session = &*session_id, %error, "session cannot be loaded");
+                self.slots.remove(&session_id);
+                effects.extend(waiting.into_iter().map(|request| request.failed(error.clone())));
+            }
+        }
+    }
+
+    /// A session that exists enters the rounds of eviction; one that does not, and was not started either, costs
+    /// nothing from here on.
+    fn keep(&mut self, session_id: Arc<str>) {
+        if self.slots.get(&session_id).is_some_and(Slot::is_absent) {
+            self.slots.remove(&session_id);
+        } else {
+            self.rounds.push_back(session_id);
+        }
+    }
+
+    /// Decides a request on a resident session.
+    fn decide(&mut self, request: Request<R>, now: i64, effects: &mut Vec<Effect<R>>) {
+        let slot = self.slots.get_mut(&request.session_id).expect("the session is resident");
+        let resident = slot.resident_mut().expect("the session is resident");
+        let Request { session_id, kind, reply } = request;
+        let (command, reads) = match kind {
+            RequestKind::Command(command) => (command, false),
+            // A read touches the session: what time made due happens first.
+            RequestKind::Read => (Command { caller: Caller::anonymous(), input: Input::Expire }, true),
+        };
+        let outcome = step(&mut resident.session, &command, now, &self.limits);
+        let decided_something = !outcome.entries.is_empty();
+        let was_unflushed = resident.pending.index.is_some();
+        let lifecycle = record(resident, outcome.entries, now);
+        let session = resident.session.as_ref();
+        let answer = if reads {
+            Answer::Read(session.map(|session| Box::new(Snapshot::of(session))))
+        } else {
+            Answer::Verdict(Reply { settled: outcome.settled, state: session.map(Session::state) })
+        };
+        let traced = self.trace.then(|| match &answer {
+            Answer::Verdict(reply) => Some((&reply.settled).into()),
+            // A read is no input of its own, unless it was the touch that noticed the deadline.
+            Answer::Read(_) => decided_something.then_some(TracedVerdict::Accepted),
+        });
+        let trace = traced
+            .flatten()
+            .map(|verdict| Box::new(trace::Event::new(now, &session_id, &command, &self.limits, verdict)));
+        let outgoing = lifecycle
+            .into_iter()
+            .map(Outgoing::Lifecycle)
+            .chain(trace.map(Outgoing::Trace))
+            .chain(std::iter::once(Outgoing::Answer(reply, Ok(answer))));
+        slot.send(outgoing, effects);
+        if decided_something && !was_unflushed {
+            self.unflushed.push(session_id);
+        }
+    }
+
+    fn appended(
+        &mut self,
+        session_id: Arc<str>,
+        result: Result<(), AppendError>,
+        now: i64,
+        effects: &mut Vec<Effect<R>>,
+    ) {
+        let slot = self.slots.get_mut(&session_id).expect("a session with a flight has a slot");
+        let flight = slot.flights.pop_front().expect("an append answers a flight");
+        match result {
+            Ok(()) => {
+                effects.push(Effect::Publish { session_id: Arc::clone(&session_id), records: flight.records });
+                effects.extend(flight.outgoing.into_iter().map(Effect::Send));
+            }
+            Err(error) => {
+                let error = Error::Write(write_failure(&error));
+                slot.settle();
+                effects.extend(fail(flight.outgoing, &error));
+                // What was decided on top and not yet sent off falls with it.
+                if let Some(pending) = slot.pending_mut().map(std::mem::take) {
+                    effects.extend(fail(pending.outgoing, &error));
+                }
+            }
+        }
+        if slot.is_settling() && slot.flights.is_empty() {
+            if slot.waiting.is_empty() {
+                self.slots.remove(&session_id);
+            } else {
+                slot.reload(now);
+                effects.push(Effect::Load(session_id));
+            }
+        }
+    }
+
+    /// The sweeper found an open session past its deadline. A session in memory takes its usual way; one that is not
+    /// ends without being loaded, from what the index says of it.
+    fn expire(&mut self, head: Head, now: i64) {
+        let session_id = Arc::clone(&head.session_id);
+        let traced = self.traced_expiry(&session_id, now);
+        match self.slots.get_mut(&session_id) {
+            Some(slot) => {
+                let Some(resident) = slot.resident_mut() else {
+                    // Whatever it waits for will touch it, or the sweeper comes again.
+                    return;
+                };
+                let command = Command { caller: Caller::anonymous(), input: Input::Expire };
+                let was_unflushed = resident.pending.index.is_some();
+                let entries = step(&mut resident.session, &command, now, &self.limits).entries;
+                if entries.is_empty() {
+                    return;
+                }
+                let lifecycle = record(resident, entries, now);
+                resident.pending.outgoing.extend(lifecycle.into_iter().map(Outgoing::Lifecycle));
+                resident.pending.outgoing.extend(traced);
+                if !was_unflushed {
+                    self.unflushed.push(session_id);
+                }
+            }
+            None => {
+                let Some(mut pending) = expire_unloaded(&head, now) else {
+                    return;
+                };
+                pending.outgoing.extend(traced);
+                self.slots.insert(Arc::clone(&session_id), Slot::settling(pending, now));
+                self.unflushed.push(session_id);
+            }
+        }
+    }
+
+    fn traced_expiry(&self, session_id: &str, now: i64) -> Option<Outgoing<R>> {
+        let command = Command { caller: Caller::anonymous(), input: Input::Expire };
+        self.trace.then(|| {
+            let event = trace::Event::new(now, session_id, &command, &self.limits, TracedVerdict::Accepted);
+            Outgoing::Trace(Box::new(event))
+        })
+    }
+}
+
+/// Seals new entries into what the session has pending; returns what watchers will hear of it.
+fn record<R>(resident: &mut Resident<R>, entries: Vec<macp_wire::history::v1::Entry>, now: i64) -> Option<Lifecycle> {
+    let first = entries.first()?;
+    let starts = first.sequence == 1;
+    let session = resident.session.as_ref().expect("an entry belongs to a session");
+    let pending = &mut resident.pending;
+    if pending.index.is_none() {
+        pending.expected_sequence = first.sequence - 1;
+    }
+    for entry in entries {
+        let record = seal(resident.hash.as_ref(), entry);
+        resident.hash = Some(record.hash);
+        pending.records.push(record);
+    }
+    let position = session.position();
+    let summary = match &pending.index {
+        Some(index) => index.summary.clone(),
+        None => starts.then(|| session.summary().encode_to_vec().into()),
+    };
+    pending.index = Some(IndexUpdate {
+        open: position.state.is_open(),
+        deadline_ms: position.deadline_ms,
+        state: position.state.to_wire().into(),
+        summary,
+    });
+    let event = match position.state {
+        State::Open if starts => LifecycleEvent::Created,
+        State::Open => return None,
+        State::Resolved => LifecycleEvent::Resolved,
+        State::Expired => LifecycleEvent::Expired,
+    };
+    Some(Lifecycle { event, session: session.metadata(), observed_at_ms: now })
+}
+
+/// Ends a session that is not in memory, from its index row alone.
+fn expire_unloaded<R>(head: &Head, now: i64) -> Option<slot::Pending<R>> {
+    let state = State::from_wire(head.state)?;
+    let position = Position { state, deadline_ms: head.deadline_ms, sequence: head.sequence };
+    let entry = expire(&position, now)?;
+    let record = seal(Some(&head.hash), entry);
+    let index = IndexUpdate {
+        open: false,
+        deadline_ms: head.deadline_ms,
+        state: State::Expired.to_wire().into(),
+        summary: None,
+    };
+    let mut outgoing = Vec::new();
+    match SessionMetadata::decode(head.summary.clone()) {
+        Ok(session) => outgoing.push(Outgoing::Lifecycle(Lifecycle {
+            event: LifecycleEvent::Expired,
+            session: SessionMetadata { state: State::Expired.to_wire().into(), ..session },
+            observed_at_ms: now,
+        })),
+        Err(error) => tracing::error!(session = &*head.session_id, %error, "index summary is unreadable"),
+    }
+    Some(slot::Pending { expected_sequence: head.sequence, records: vec![record], index: Some(index), outgoing })
+}
+
+/// Decides a request whose session cannot exist.
+fn decide_absent<R>(request: Request<R>, now: i64, limits: &Limits, trace: bool) -> Vec<Effect<R>> {
+    let Request { session_id, kind, reply } = request;
+    let mut effects = Vec::new();
+    let answer = match kind {
+        RequestKind::Read => Answer::Read(None),
+        RequestKind::Command(command) => {
+            let mut nothing = None;
+            let settled = step(&mut nothing, &command, now, limits).settled;
+            if trace {
+                let event = trace::Event::new(now, &session_id, &command, limits, (&settled).into());
+                effects.push(Effect::Send(Outgoing::Trace(Box::new(event))));
+            }
+            Answer::Verdict(Reply { settled, state: None })
+        }
+    };
+    effects.push(Effect::Send(Outgoing::Answer(reply, Ok(answer))));
+    effects
+}
+
+/// Turns answers into errors; what watchers and traces would have heard never happened.
+fn fail<R>(outgoing: Vec<Outgoing<R>>, error: &Error) -> impl Iterator<Item = Effect<R>> {
+    outgoing.into_iter().filter_map(move |outgoing| match outgoing {
+        Outgoing::Answer(reply, _) => Some(Effect::Send(Outgoing::Answer(reply, Err(error.clone())))),
+        Outgoing::Lifecycle(_) | Outgoing::Trace(_) => None,
+    })
+}
+
+/// With the cause: an operator must see that the disk is full, not that something failed.
+fn write_failure(error: &AppendError) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,178 @@
+//! A session's place in a shard: what is in memory of it, what is being written, who waits.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use macp_kernel::{Session, State};
+use macp_ledger::{Hash, IndexUpdate, Record, record};
+use macp_wire::history::v1::Entry;
+
+use super::{Effect, Outgoing, Request};
+use crate::loader::Loaded;
+
+#[derive(Debug)]
+pub(super) struct Slot<R> {
+    phase: Phase<R>,
+    /// Appends under way, oldest first.
+    pub(super) flights: VecDeque<Flight<R>>,
+    /// Requests for when the session is in memory.
+    pub(super) waiting: VecDeque<Request<R>>,
+    pub(super) touched_at_ms: i64,
+    /// Touched since eviction last looked.
+    pub(super) touched: bool,
+}
+
+#[derive(Debug)]
+enum Phase<R> {
+    Loading,
+    Resident(Box<Resident<R>>),
+    /// Not usable until every flight has landed or failed: a write failed, or the session expires without having
+    /// been loaded.
+    Settling(Pending<R>),
+}
+
+/// A session in memory, as of the last decision.
+#[derive(Debug)]
+pub(super) struct Resident<R> {
+    /// None: no such session, so far.
+    pub(super) session: Option<Session>,
+    /// Chain hash of the last decided entry.
+    pub(super) hash: Option<Hash>,
+    pub(super) pending: Pending<R>,
+}
+
+/// Decided, and not yet sent off to be written.
+#[derive(Debug)]
+pub(super) struct Pending<R> {
+    pub(super) expected_sequence: u64,
+    pub(super) records: Vec<Record>,
+    /// None while there is nothing to write.
+    pub(super) index: Option<IndexUpdate>,
+    pub(super) outgoing: Vec<Outgoing<R>>,
+}
+
+/// One append under way, and what leaves when it is durable.
+#[derive(Debug)]
+pub(super) struct Flight<R> {
+    pub(super) records: Vec<Record>,
+    pub(super) outgoing: Vec<Outgoing<R>>,
+}
+
+impl<R> Default for Pending<R> {
+    fn default() -> Self {
+        Pending { expected_sequence: 0, records: Vec::new(), index: None, outgoing: Vec::new() }
+    }
+}
+
+impl<R> Resident<R> {
+    pub(super) fn new(loaded: Option<Loaded>) -> Self {
+        let (session, hash) = loaded.map(|loaded| (loaded.session, loaded.hash)).unzip();
+        Resident { session, hash, pending: Pending::default() }
+    }
+}
+
+impl<R> Slot<R> {
+    pub(super) fn loading(now: i64) -> Self {
+        Slot::new(Phase::Loading, now)
+    }
+
+    pub(super) fn settling(pending: Pending<R>, now: i64) -> Self {
+        Slot::new(Phase::Settling(pending), now)
+    }
+
+    fn new(phase: Phase<R>, now: i64) -> Self {
+        Slot { phase, flights: VecDeque::new(), waiting: VecDeque::new(), touched_at_ms: now, touched: true }
+    }
+
+    pub(super) fn touch(&mut self, now: i64) {
+        self.touched_at_ms = now;
+        self.touched = true;
+    }
+
+    pub(super) fn is_resident(&self) -> bool {
+        matches!(self.phase, Phase::Resident(_))
+    }
+
+    pub(super) fn is_settling(&self) -> bool {
+        matches!(self.phase, Phase::Settling(_))
+    }
+
+    /// Nothing is known of the session and nothing is under way.
+    pub(super) fn is_absent(&self) -> bool {
+        matches!(&self.phase, Phase::Resident(resident) if resident.session.is_none())
+            && self.flights.is_empty()
+            && self.waiting.is_empty()
+    }
+
+    /// In memory, and nothing would be lost or delayed by forgetting it.
+    pub(super) fn is_quiet(&self) -> bool {
+        match &self.phase {
+            Phase::Resident(resident) => {
+                self.flights.is_empty() && self.waiting.is_empty() && resident.pending.index.is_none()
+            }
+            Phase::Loading | Phase::Settling(_) => false,
+        }
+    }
+
+    pub(super) fn session(&self) -> Option<&Session> {
+        match &self.phase {
+            Phase::Resident(resident) => resident.session.as_ref(),
+            Phase::Loading | Phase::Settling(_) => None,
+        }
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.session().is_some_and(|session| session.state() != State::Open)
+    }
+
+    pub(super) fn resident_mut(&mut self) -> Option<&mut Resident<R>> {
+        match &mut self.phase {
+            Phase::Resident(resident) => Some(resident),
+            Phase::Loading | Phase::Settling(_) => None,
+        }
+    }
+
+    pub(super) fn pending_mut(&mut self) -> Option<&mut Pending<R>> {
+        match &mut self.phase {
+            Phase::Resident(resident) => Some(&mut resident.pending),
+            Phase::Settling(pending) => Some(pending),
+            Phase::Loading => None,
+        }
+    }
+
+    pub(super) fn become_resident(&mut self, resident: Resident<R>) {
+        self.phase = Phase::Resident(Box::new(resident));
+    }
+
+    /// Lets what leaves wait for the entry it depends on: the one just decided, the newest being written, or none.
+    pub(super) fn send(&mut self, outgoing: impl Iterator<Item = Outgoing<R>>, effects: &mut Vec<Effect<R>>) {
+        if let Some(pending) = self.pending_mut()
+            && pending.index.is_some()
+        {
+            pending.outgoing.extend(outgoing);
+        } else if let Some(flight) = self.flights.back_mut() {
+            flight.outgoing.extend(outgoing);
+        } else {
+            effects.extend(outgoing.map(Effect::Send));
+        }
+    }
+
+    /// What is in memory no longer counts; what was decided and not sent off goes to whoever asks for `pending_mut`.
+    pub(super) fn settle(&mut self) {
+        let pending = self.pending_mut().map(std::mem::take).unwrap_or_default();
+        self.phase = Phase::Settling(pending);
+    }
+
+    pub(super) fn reload(&mut self, now: i64) {
+        self.phase = Phase::Loading;
+        self.touch(now);
+    }
+}
+
+/// Frames and chains an entry; the one that ends a session carries the hash of everything before it.
+pub(super) fn seal(previous: Option<&Hash>, mut entry: Entry) -> Record {
+    if let Some(terminal) = &mut entry.terminal {
+        terminal.history_hash = previous.map_or_else(Bytes::new, |hash| Bytes::copy_from_slice(hash.as_bytes()));
+    }
+    record::seal(previous, &entry)
+}

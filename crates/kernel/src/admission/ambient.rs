@@ -1,0 +1,114 @@
+//! Signals and Progress: passed on to whoever watches, never history, and no session is touched.
+
+use macp_wire::v1::{Envelope, ProgressPayload, SignalPayload};
+use prost::Message;
+
+use super::{
+    bind_sender, check_lengths, check_payload, check_rate, check_signature, check_version,
+};
+use crate::{Caller, Credential, Limits, Rejection, SignatureCheck};
+
+const SIGNAL: &str = "Signal";
+const PROGRESS: &str = "Progress";
+
+/// Admits a Signal or Progress and returns it with its sender bound; none when the envelope is of another type. They
+/// name nothing with a profile, so a caller with a credential gets the standard rules and one without the classic.
+pub fn ambient(
+    envelope: &Envelope,
+    signature: &SignatureCheck,
+    caller: &Caller,
+    limits: &Limits,
+) -> Option<Result<Envelope, Rejection>> {
+    if envelope.message_type != SIGNAL && envelope.message_type != PROGRESS {
+        return None;
+    }
+    let admitted = match caller.credential {
+        Credential::Absent => admit_classic(envelope, signature, caller, limits),
+        Credential::Identity(_) | Credential::Refused(_) => {
+            admit_standard(envelope, signature, caller, limits)
+        }
+    };
+    Some(admitted)
+}
+
+fn admit_classic(
+    envelope: &Envelope,
+    signature: &SignatureCheck,
+    caller: &Caller,
+    limits: &Limits,
+) -> Result<Envelope, Rejection> {
+    check_version(envelope)?;
+    check_payload(envelope, limits)?;
+    let sender = bind_sender(envelope, caller)?;
+    check_message_id(envelope)?;
+    check_lengths(envelope, sender)?;
+    if envelope.message_type == PROGRESS {
+        if sender.is_empty() {
+            return Err(Rejection::invalid("sender is empty"));
+        }
+        check_progress_shape(envelope)?;
+        check_progress_payload(envelope)?;
+    }
+    check_rate(caller)?;
+    check_signature(signature, limits.signatures)?;
+    Ok(Envelope { sender: sender.to_owned(), ..envelope.clone() })
+}
+
+fn admit_standard(
+    envelope: &Envelope,
+    signature: &SignatureCheck,
+    caller: &Caller,
+    limits: &Limits,
+) -> Result<Envelope, Rejection> {
+    check_version(envelope)?;
+    check_message_id(envelope)?;
+    if envelope.message_type == PROGRESS {
+        check_progress_shape(envelope)?;
+    } else if !envelope.session_id.is_empty() || !envelope.mode.trim().is_empty() {
+        return Err(Rejection::invalid("a Signal names neither a session nor a mode"));
+    }
+    check_payload(envelope, limits)?;
+    let sender = bind_sender(envelope, caller)?;
+    check_lengths(envelope, sender)?;
+    check_rate(caller)?;
+    if envelope.message_type == PROGRESS {
+        check_progress_payload(envelope)?;
+    } else {
+        check_signal_payload(envelope)?;
+    }
+    check_signature(signature, limits.signatures)?;
+    Ok(Envelope { sender: sender.to_owned(), ..envelope.clone() })
+}
+
+fn check_message_id(envelope: &Envelope) -> Result<(), Rejection> {
+    if envelope.message_id.is_empty() {
+        return Err(Rejection::invalid("message_id is empty"));
+    }
+    Ok(())
+}
+
+/// Progress is either ambient or about a session, never half of each.
+fn check_progress_shape(envelope: &Envelope) -> Result<(), Rejection> {
+    if envelope.session_id.is_empty() != envelope.mode.trim().is_empty() {
+        return Err(Rejection::invalid("a Progress names both a session and its mode, or neither"));
+    }
+    Ok(())
+}
+
+fn check_progress_payload(envelope: &Envelope) -> Result<(), Rejection> {
+    ProgressPayload::decode(envelope.payload.clone())
+        .map(|_| ())
+        .map_err(|error| Rejection::invalid(format!("payload of Progress: {error}")))
+}
+
+fn check_signal_payload(envelope: &Envelope) -> Result<(), Rejection> {
+    if envelope.payload.is_empty() {
+        return Ok(());
+    }
+    let payload = SignalPayload::decode(envelope.payload.clone())
+        .map_err(|error| Rejection::invalid(format!("payload of Signal: {error}")))?;
+    if payload.signal_type.trim().is_empty() {
+        return Err(Rejection::invalid("signal_type is empty"));
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! Who and what gets in: the checks before a session is asked, in the order the mission's table gives them.
+
+mod ambient;
+pub(crate) mod classic;
+
+use macp_wire::codes::Code;
+use macp_wire::v1::Envelope;
+
+use crate::{
+    Caller, Credential, ID_BYTES_MAX, Limits, PROTOCOL_VERSION, Rejection, SignatureCheck,
+    SignatureRule,
+};
+
+pub use ambient::ambient;
+
+/// Step 1.
+fn check_version(envelope: &Envelope) -> Result<(), Rejection> {
+    if envelope.macp_version == PROTOCOL_VERSION {
+        return Ok(());
+    }
+    Err(Rejection::new(
+        Code::UnsupportedProtocolVersion,
+        format!("macp_version must be {PROTOCOL_VERSION:?}"),
+    ))
+}
+
+/// Step 2.
+fn check_payload(envelope: &Envelope, limits: &Limits) -> Result<(), Rejection> {
+    let length = envelope.payload.len() as u64;
+    if length <= limits.payload_bytes_max {
+        return Ok(());
+    }
+    Err(Rejection::new(
+        Code::PayloadTooLarge,
+        format!("the payload is {length} bytes long, at most {} are allowed", limits.payload_bytes_max),
+    ))
+}
+
+/// Step 3: the sender an envelope counts as, or why the caller is nobody.
+fn bind_sender<'a>(envelope: &'a Envelope, caller: &'a Caller) -> Result<&'a str, Rejection> {
+    match &caller.credential {
+        Credential::Absent => Ok(&envelope.sender),
+        Credential::Identity(identity) => {
+            if !envelope.sender.is_empty() && envelope.sender != identity.as_str() {
+                return Err(Rejection::unauthenticated("sender differs from the authenticated identity"));
+            }
+            Ok(identity)
+        }
+        Credential::Refused(reason) => Err(Rejection::unauthenticated(reason)),
+    }
+}
+
+/// Part of step 4.
+fn check_lengths(envelope: &Envelope, sender: &str) -> Result<(), Rejection> {
+    let fields = [
+        ("session_id", envelope.session_id.as_str()),
+        ("message_id", &envelope.message_id),
+        ("sender", sender),
+        ("mode", &envelope.mode),
+        ("message_type", &envelope.message_type),
+    ];
+    fields.iter().try_for_each(|(field, value)| check_length(field, value))
+}
+
+pub(crate) fn check_length(field: &str, value: &str) -> Result<(), Rejection> {
+    if value.len() <= ID_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Rejection::invalid(format!(
+        "{field} is {} bytes long, at most {ID_BYTES_MAX} are allowed",
+        value.len()
+    )))
+}
+
+/// Step 5.
+fn check_rate(caller: &Caller) -> Result<(), Rejection> {
+    if !caller.over_rate {
+        return Ok(());
+    }
+    Err(Rejection::operational(
+        Code::RateLimited,
+        "too many requests from this sender in the last minute; retry later",
+    ))
+}
+
+/// Last part of step 11.
+fn check_signature(signature: &SignatureCheck, rule: SignatureRule) -> Result<(), Rejection> {
+    match (signature, rule) {
+        (SignatureCheck::Invalid(reason), _) => Err(Rejection::unauthenticated(reason)),
+        (SignatureCheck::Absent, SignatureRule::Required) => {
+            Err(Rejection::unauthenticated("this server takes signed envelopes only"))
+        }
+        (SignatureCheck::Unregistered(_), SignatureRule::Required) => {
+            Err(Rejection::unauthenticated("the signature names a key that is not registered"))
+        }
+        (SignatureCheck::Valid(_), _)
+        | (SignatureCheck::Absent | SignatureCheck::Unregistered(_), SignatureRule::Optional) => Ok(()),
+    }
+}

@@ -1,0 +1,64 @@
+//! Every bound of the rules, by name and with its reason, and the limits a server sets.
+
+use crate::ProfileSetting;
+
+/// Longest session id, message id, sender, participant, mode, message type, version and proposal id, in bytes.
+/// Identifiers are kept in memory and shown to people; nothing sensible is longer.
+pub const ID_BYTES_MAX: usize = 256;
+
+/// Longest reason of a cancellation, in bytes: a reason is a sentence, not a document.
+pub const REASON_BYTES_MAX: usize = 4096;
+
+/// Most participants of one session, the bound the public clients know.
+pub const PARTICIPANTS_MAX: usize = 1000;
+
+/// Longest value of one Multi-Round contribution, in bytes. The current value of every participant stays in memory
+/// and all of them enter the resolution.
+pub const CONTRIBUTION_BYTES_MAX: usize = 65_536;
+
+/// Life of a session that asks for none.
+pub const TTL_MS_DEFAULT: i64 = 60_000;
+
+/// Longest life a session may ask for: one day.
+pub const TTL_MS_MAX: i64 = 86_400_000;
+
+/// What a server sets. Comes in as an argument, so that the same input under the same limits gets the same verdict.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Limits {
+    /// Largest payload of an envelope, inclusive.
+    pub payload_bytes_max: u64,
+    /// How far in the future the timestamp of a SessionStart may lie.
+    pub skew_ms_max: i64,
+    /// Most entries of one session; bound at its start.
+    pub session_entries_max: u64,
+    /// Most bytes of envelopes of one session; bound at its start.
+    pub session_bytes_max: u64,
+    /// Which rules a SessionStart may choose.
+    pub profile: ProfileSetting,
+    /// Whether envelopes must be signed.
+    pub signatures: SignatureRule,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            payload_bytes_max: 1_048_576,
+            skew_ms_max: 300_000,
+            session_entries_max: 100_000,
+            session_bytes_max: 256 * 1024 * 1024,
+            profile: ProfileSetting::Auto,
+            signatures: SignatureRule::Optional,
+        }
+    }
+}
+
+/// Whether a server insists on signed envelopes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignatureRule {
+    /// A signature is checked when its key is registered and kept otherwise.
+    #[default]
+    Optional,
+    /// Every envelope carries a signature of a registered key of its sender.
+    Required,
+}

@@ -1,0 +1,210 @@
+//! Replay: decide again over the recorded inputs, and compare.
+//!
+//! The same functions decide here as on live traffic; what was operational then (identity checks, rates, skew, the
+//! server's own limits) is not asked again, and what the session was bound to comes out of its first entry. No clock,
+//! configuration or network is read.
+
+mod compare;
+mod versions;
+
+use bytes::Bytes;
+use macp_wire::history::v1::{Binding, Entry, entry};
+
+pub use compare::Divergence;
+pub use versions::Versions;
+
+use crate::decide::Verdict;
+use crate::mode::Determinism;
+use crate::{
+    Caller, Command, Input, Limits, ProfileSetting, Session, SignatureCheck, SignatureRule, State,
+    apply, decide,
+};
+
+/// What to replay under.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Versions other than the bound ones, where given.
+    pub versions: Versions,
+    /// Asked for explicitly: replay under other versions, which is not historical reconstruction.
+    pub what_if: bool,
+    /// Vouch for the meaning too, not for the course alone. Refused for modes that cannot grant it.
+    pub semantic: bool,
+}
+
+/// One decision taken again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    pub sequence: u64,
+    pub ordinal: u64,
+    pub accepted_at_ms: i64,
+    pub message_type: String,
+    pub message_id: String,
+    pub sender: String,
+    pub state: State,
+}
+
+/// Why a replay ended early.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stop {
+    /// The history is not replayed, and why.
+    #[error("not replayed: {0}")]
+    Refused(String),
+    /// The same input was decided differently.
+    #[error("{0}")]
+    Diverged(Divergence),
+}
+
+/// Takes the decisions of one history again, entry by entry.
+#[derive(Debug, Default)]
+pub struct Replayer {
+    options: Options,
+    slot: Option<Session>,
+    limits: Limits,
+    entries: u64,
+    /// The first difference of a what-if, which goes on after it.
+    divergence: Option<Divergence>,
+}
+
+/// What a whole replay showed.
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub entries: u64,
+    pub what_if: bool,
+    pub determinism: Determinism,
+    pub state: State,
+    pub resolution: Option<Bytes>,
+    /// Only a what-if ends with one; otherwise the replay stopped there.
+    pub divergence: Option<Divergence>,
+}
+
+impl Replayer {
+    pub fn new(options: Options) -> Self {
+        Replayer { options, ..Replayer::default() }
+    }
+
+    /// Takes the next entry's decision again.
+    pub fn feed(&mut self, recorded: &Entry) -> Result<Step, Stop> {
+        if self.slot.is_none() {
+            self.begin(recorded)?;
+        }
+        let command = command(recorded)?;
+        let now = recorded.accepted_at_unix_ms;
+        match decide(self.slot.as_ref(), &command, now, &self.limits) {
+            Verdict::Accept(accepted) => {
+                if let Some(divergence) = compare::entries(recorded, &accepted.entry) {
+                    self.diverge(divergence)?;
+                }
+                apply(&mut self.slot, &accepted.entry, accepted.change);
+            }
+            refused => self.diverge(compare::decision(recorded, &refused))?,
+        }
+        self.entries += 1;
+        let session = self.slot.as_ref().ok_or_else(|| {
+            Stop::Refused("the start of the session was refused, so there is nothing to go on with".into())
+        })?;
+        Ok(step(recorded, session.state()))
+    }
+
+    /// The state so far; recovery goes on from here.
+    pub fn into_session(self) -> Option<Session> {
+        self.slot
+    }
+
+    pub fn session(&self) -> Option<&Session> {
+        self.slot.as_ref()
+    }
+
+    pub fn finish(self) -> Result<Report, Stop> {
+        let session =
+            self.slot.ok_or_else(|| Stop::Refused("the history has no entry".to_owned()))?;
+        Ok(Report {
+            entries: self.entries,
+            what_if: self.options.what_if,
+            determinism: session.binding().mode.spec().determinism,
+            state: session.state(),
+            resolution: session.resolution().cloned(),
+            divergence: self.divergence,
+        })
+    }
+
+    /// Reads what the session is bound to, and refuses what is not historical reconstruction.
+    fn begin(&mut self, first: &Entry) -> Result<(), Stop> {
+        let binding = first
+            .binding
+            .as_ref()
+            .ok_or_else(|| Stop::Refused("the first entry says nothing of what the session is bound to".into()))?;
+        versions::check(binding, &self.options)?;
+        self.limits = replay_limits(binding);
+        Ok(())
+    }
+
+    /// A reconstruction stops at the first difference; a what-if notes it and goes on.
+    fn diverge(&mut self, divergence: Divergence) -> Result<(), Stop> {
+        if !self.options.what_if {
+            return Err(Stop::Diverged(divergence));
+        }
+        self.divergence.get_or_insert(divergence);
+        Ok(())
+    }
+}
+
+/// The limits a replay decides under: those bound to the session, and none of a server's.
+fn replay_limits(binding: &Binding) -> Limits {
+    Limits {
+        payload_bytes_max: u64::MAX,
+        skew_ms_max: i64::MAX,
+        session_entries_max: binding.entries_max,
+        session_bytes_max: binding.bytes_max,
+        profile: ProfileSetting::Classic,
+        signatures: SignatureRule::Optional,
+    }
+}
+
+/// The command behind an entry.
+fn command(recorded: &Entry) -> Result<Command, Stop> {
+    let caller = match recorded.identity.as_str() {
+        "" => Caller::anonymous(),
+        identity => Caller::identified(identity),
+    };
+    let input = match &recorded.input {
+        Some(entry::Input::Envelope(envelope)) => {
+            let signature = match &recorded.signature {
+                None => SignatureCheck::Absent,
+                Some(signature) if signature.public_key.is_empty() => {
+                    SignatureCheck::Unregistered(signature.clone())
+                }
+                Some(signature) => SignatureCheck::Valid(signature.clone()),
+            };
+            Input::Envelope { envelope: envelope.clone(), signature }
+        }
+        Some(entry::Input::SessionCancel(cancel)) => Input::Cancel { reason: cancel.reason.clone() },
+        Some(entry::Input::TtlExpired(_)) => Input::Expire,
+        None => {
+            return Err(Stop::Refused(format!(
+                "entry {} holds an input this implementation does not know",
+                recorded.sequence
+            )));
+        }
+    };
+    Ok(Command { caller, input })
+}
+
+fn step(recorded: &Entry, state: State) -> Step {
+    let (message_type, message_id, sender) = match &recorded.input {
+        Some(entry::Input::Envelope(envelope)) => {
+            (envelope.message_type.as_str(), envelope.message_id.as_str(), envelope.sender.as_str())
+        }
+        Some(entry::Input::SessionCancel(cancel)) => ("SessionCancel", "", cancel.cancelled_by.as_str()),
+        Some(entry::Input::TtlExpired(_)) => ("TtlExpired", "", ""),
+        None => ("", "", ""),
+    };
+    Step {
+        sequence: recorded.sequence,
+        ordinal: recorded.ordinal,
+        accepted_at_ms: recorded.accepted_at_unix_ms,
+        message_type: message_type.to_owned(),
+        message_id: message_id.to_owned(),
+        sender: sender.to_owned(),
+        state,
+    }
+}

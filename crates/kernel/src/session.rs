@@ -1,0 +1,188 @@
+//! A session in memory: what it is bound to, where it stands, what it has seen.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use macp_wire::v1::{ParticipantActivity, SessionMetadata, SessionState};
+use sha2::{Digest, Sha256};
+use smol_str::SmolStr;
+
+use crate::{Binding, mode};
+
+/// Where a session stands in its life. Terminal states are final.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Open,
+    Resolved,
+    Expired,
+}
+
+impl State {
+    pub fn is_open(self) -> bool {
+        self == State::Open
+    }
+
+    pub fn to_wire(self) -> SessionState {
+        match self {
+            State::Open => SessionState::Open,
+            State::Resolved => SessionState::Resolved,
+            State::Expired => SessionState::Expired,
+        }
+    }
+
+    /// The state behind a stored number; none for states this implementation never writes.
+    pub fn from_wire(state: i32) -> Option<State> {
+        match SessionState::try_from(state).ok()? {
+            SessionState::Open => Some(State::Open),
+            SessionState::Resolved => Some(State::Resolved),
+            SessionState::Expired => Some(State::Expired),
+            _ => None,
+        }
+    }
+
+    /// As classic stream answers spell it.
+    pub fn classic_name(self) -> &'static str {
+        match self {
+            State::Open => "Open",
+            State::Resolved => "Resolved",
+            State::Expired => "Expired",
+        }
+    }
+}
+
+/// The part of a session that time acts on: small enough to stand in an index, so that expiry needs no history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    pub state: State,
+    pub deadline_ms: i64,
+    /// Of the last entry.
+    pub sequence: u64,
+}
+
+/// Messages of one sender that became history.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Activity {
+    pub last_at_ms: i64,
+    pub count: u32,
+}
+
+/// One session. Built and changed by [`crate::apply`] alone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Session {
+    pub(crate) id: Arc<str>,
+    pub(crate) binding: Binding,
+    pub(crate) position: Position,
+    /// Of the last accepted envelope.
+    pub(crate) ordinal: u64,
+    pub(crate) started_at_ms: i64,
+    /// SessionStart's own timestamp, which the deadline may come from.
+    pub(crate) start_timestamp_ms: i64,
+    /// Bytes of the accepted envelopes, for the cap.
+    pub(crate) bytes: u64,
+    pub(crate) seen: Seen,
+    pub(crate) activity: BTreeMap<SmolStr, Activity>,
+    pub(crate) mode_state: mode::State,
+    pub(crate) resolution: Option<Bytes>,
+}
+
+impl Session {
+    pub fn id(&self) -> &Arc<str> {
+        &self.id
+    }
+
+    pub fn binding(&self) -> &Binding {
+        &self.binding
+    }
+
+    pub fn state(&self) -> State {
+        self.position.state
+    }
+
+    pub fn position(&self) -> &Position {
+        &self.position
+    }
+
+    /// Of the last entry, bookkeeping included.
+    pub fn sequence(&self) -> u64 {
+        self.position.sequence
+    }
+
+    /// Number of accepted envelopes.
+    pub fn ordinal(&self) -> u64 {
+        self.ordinal
+    }
+
+    pub fn started_at_ms(&self) -> i64 {
+        self.started_at_ms
+    }
+
+    pub fn mode_state(&self) -> &mode::State {
+        &self.mode_state
+    }
+
+    pub fn resolution(&self) -> Option<&Bytes> {
+        self.resolution.as_ref()
+    }
+
+    /// When a message id was accepted, if it was.
+    pub fn accepted_at(&self, message_id: &str) -> Option<i64> {
+        self.seen.accepted_at(message_id)
+    }
+
+    /// What GetSession tells.
+    pub fn metadata(&self) -> SessionMetadata {
+        SessionMetadata {
+            participant_activity: self
+                .activity
+                .iter()
+                .map(|(participant, activity)| ParticipantActivity {
+                    participant_id: participant.to_string(),
+                    last_message_at_unix_ms: activity.last_at_ms,
+                    message_count: activity.count,
+                })
+                .collect(),
+            ..self.summary()
+        }
+    }
+
+    /// The metadata without what grows with the messages: fit for an index that is written with every entry.
+    pub fn summary(&self) -> SessionMetadata {
+        SessionMetadata {
+            session_id: self.id.to_string(),
+            mode: self.binding.mode.spec().name.to_owned(),
+            state: self.state().to_wire().into(),
+            started_at_unix_ms: self.started_at_ms,
+            expires_at_unix_ms: self.position.deadline_ms,
+            mode_version: self.binding.mode_version.to_string(),
+            configuration_version: self.binding.configuration_version.to_string(),
+            policy_version: self.binding.policy_version.to_string(),
+            participants: self.binding.roster.iter().map(str::to_owned).collect(),
+            initiator: self.binding.initiator.to_string(),
+            ..SessionMetadata::default()
+        }
+    }
+}
+
+/// Accepted message ids, as digests: an id may be 256 bytes long and a session may have very many.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    accepted_at_ms: BTreeMap<[u8; 16], i64>,
+}
+
+impl Seen {
+    pub(crate) fn accepted_at(&self, message_id: &str) -> Option<i64> {
+        self.accepted_at_ms.get(&digest(message_id)).copied()
+    }
+
+    pub(crate) fn insert(&mut self, message_id: &str, accepted_at_ms: i64) {
+        self.accepted_at_ms.insert(digest(message_id), accepted_at_ms);
+    }
+}
+
+fn digest(message_id: &str) -> [u8; 16] {
+    let full: [u8; 32] = Sha256::digest(message_id.as_bytes()).into();
+    let mut short = [0; 16];
+    short.copy_from_slice(&full[..16]);
+    short
+}

@@ -1,0 +1,203 @@
+//! Recorded traces: every input with its verdict, the refused ones too, and replay of such a trace.
+//!
+//! A trace never becomes history. It stands beside it, to show that the same inputs get the same answers (REPLAY-2).
+//! Operational refusals are marked and not compared: a rate limit or a skewed clock cannot be reproduced later.
+
+use std::collections::BTreeMap;
+
+use macp_wire::history::v1::RecordedSignature;
+use macp_wire::v1::Envelope;
+use prost::Message;
+
+use crate::decide::{Settled, step};
+use crate::{Caller, Command, Input, Limits, Session, SignatureCheck, ambient};
+
+/// One line of a trace.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Event {
+    pub at_ms: i64,
+    pub session_id: String,
+    pub caller: Caller,
+    pub limits: Limits,
+    pub input: TracedInput,
+    pub verdict: TracedVerdict,
+}
+
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TracedInput {
+    /// The protobuf encoding of the envelope as received, in hex, and what its signature showed.
+    Envelope { envelope: String, signature: TracedSignature },
+    Cancel { reason: String },
+    Expire,
+}
+
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TracedSignature {
+    Absent,
+    /// The protobuf encoding of what was recorded, in hex.
+    Valid(String),
+    Unregistered(String),
+    Invalid(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TracedVerdict {
+    Accepted,
+    /// A Signal or Progress that was passed on.
+    Relayed,
+    Duplicate,
+    Unchanged,
+    Rejected { code: String, operational: bool },
+}
+
+impl Event {
+    pub fn new(
+        at_ms: i64,
+        session_id: &str,
+        command: &Command,
+        limits: &Limits,
+        verdict: TracedVerdict,
+    ) -> Self {
+        let input = match &command.input {
+            Input::Envelope { envelope, signature } => TracedInput::Envelope {
+                envelope: hex::encode(envelope.encode_to_vec()),
+                signature: match signature {
+                    SignatureCheck::Absent => TracedSignature::Absent,
+                    SignatureCheck::Valid(recorded) => {
+                        TracedSignature::Valid(hex::encode(recorded.encode_to_vec()))
+                    }
+                    SignatureCheck::Unregistered(recorded) => {
+                        TracedSignature::Unregistered(hex::encode(recorded.encode_to_vec()))
+                    }
+                    SignatureCheck::Invalid(reason) => TracedSignature::Invalid(reason.clone()),
+                },
+            },
+            Input::Cancel { reason } => TracedInput::Cancel { reason: reason.clone() },
+            Input::Expire => TracedInput::Expire,
+        };
+        Event {
+            at_ms,
+            session_id: session_id.to_owned(),
+            caller: command.caller.clone(),
+            limits: limits.clone(),
+            input,
+            verdict,
+        }
+    }
+
+    fn command(&self) -> Result<Command, String> {
+        let recorded = |hex: &str| {
+            RecordedSignature::decode(unhex(hex)?.as_slice()).map_err(|error| error.to_string())
+        };
+        let input = match &self.input {
+            TracedInput::Envelope { envelope, signature } => Input::Envelope {
+                envelope: Envelope::decode(unhex(envelope)?.as_slice())
+                    .map_err(|error| error.to_string())?,
+                signature: match signature {
+                    TracedSignature::Absent => SignatureCheck::Absent,
+                    TracedSignature::Valid(hex) => SignatureCheck::Valid(recorded(hex)?),
+                    TracedSignature::Unregistered(hex) => {
+                        SignatureCheck::Unregistered(recorded(hex)?)
+                    }
+                    TracedSignature::Invalid(reason) => SignatureCheck::Invalid(reason.clone()),
+                },
+            },
+            TracedInput::Cancel { reason } => Input::Cancel { reason: reason.clone() },
+            TracedInput::Expire => Input::Expire,
+        };
+        Ok(Command { caller: self.caller.clone(), input })
+    }
+}
+
+impl From<&Settled> for TracedVerdict {
+    fn from(settled: &Settled) -> Self {
+        match settled {
+            Settled::Accepted { .. } => TracedVerdict::Accepted,
+            Settled::Duplicate { .. } => TracedVerdict::Duplicate,
+            Settled::Unchanged => TracedVerdict::Unchanged,
+            Settled::Rejected(rejection) => rejection.into(),
+        }
+    }
+}
+
+impl From<&crate::Rejection> for TracedVerdict {
+    fn from(rejection: &crate::Rejection) -> Self {
+        TracedVerdict::Rejected {
+            code: rejection.code.as_str().to_owned(),
+            operational: rejection.operational,
+        }
+    }
+}
+
+/// What deciding one event again showed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    Same,
+    /// An operational refusal: outside the replay boundary.
+    Operational,
+    /// The session's start is not in the trace, so there is nothing to decide on.
+    NoStart,
+    Different { expected: TracedVerdict, found: TracedVerdict },
+}
+
+/// Decides the events of a trace again, in their order.
+#[derive(Debug, Default)]
+pub struct Replayer {
+    sessions: BTreeMap<String, Option<Session>>,
+}
+
+impl Replayer {
+    /// Decides one event again. An error means that the event itself is malformed.
+    pub fn feed(&mut self, event: &Event) -> Result<Comparison, String> {
+        if matches!(event.verdict, TracedVerdict::Rejected { operational: true, .. }) {
+            return Ok(Comparison::Operational);
+        }
+        let command = event.command()?;
+        let found = match &command.input {
+            Input::Envelope { envelope, signature } => {
+                match ambient(envelope, signature, &command.caller, &event.limits) {
+                    Some(Ok(_)) => TracedVerdict::Relayed,
+                    Some(Err(rejection)) => (&rejection).into(),
+                    None => match self.decide(event, &command) {
+                        Some(verdict) => verdict,
+                        None => return Ok(Comparison::NoStart),
+                    },
+                }
+            }
+            Input::Cancel { .. } | Input::Expire => match self.decide(event, &command) {
+                Some(verdict) => verdict,
+                None => return Ok(Comparison::NoStart),
+            },
+        };
+        if found == event.verdict {
+            return Ok(Comparison::Same);
+        }
+        Ok(Comparison::Different { expected: event.verdict.clone(), found })
+    }
+
+    /// None when the session was there before the trace began: its existence shows in the recorded verdict.
+    fn decide(&mut self, event: &Event, command: &Command) -> Option<TracedVerdict> {
+        let known = self.sessions.get(&event.session_id).is_some_and(Option::is_some);
+        let starts = matches!(&command.input, Input::Envelope { envelope, .. }
+            if envelope.message_type == crate::admission::classic::SESSION_START);
+        let existed_before = !known
+            && match (&event.verdict, starts) {
+                (TracedVerdict::Accepted, starts) => !starts,
+                (TracedVerdict::Duplicate | TracedVerdict::Unchanged, _) => true,
+                (TracedVerdict::Rejected { code, .. }, _) => code == "SESSION_NOT_OPEN",
+                (TracedVerdict::Relayed, _) => false,
+            };
+        if existed_before {
+            return None;
+        }
+        let slot = self.sessions.entry(event.session_id.clone()).or_default();
+        Some((&step(slot, command, event.at_ms, &event.limits).settled).into())
+    }
+}
+
+fn unhex(text: &str) -> Result<Vec<u8>, String> {
+    hex::decode(text).map_err(|error| error.to_string())
+}

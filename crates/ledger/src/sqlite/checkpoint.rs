@@ -1,0 +1,110 @@
+//! Copies the write-ahead log into the database, off the writer's path.
+//!
+//! SQLite would by default do this inside every thousandth-page commit, and that commit would wait for all of it.
+//! Here a thread does it when the log has reached its size. The first pass runs beside the writer and does nearly all
+//! the work; the second holds the writer back for the few pages written meanwhile, because only a log that is copied
+//! to its end can be started over. So the log stays bounded under constant load, and the stall is two syncs long.
+
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use rusqlite::Connection;
+
+use super::connection::Place;
+use super::writer::Writer;
+use crate::failure::Failure;
+
+/// The thread and the means to wake it; ends when dropped.
+#[derive(Debug)]
+pub(super) struct Checkpointer {
+    wake: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+    last: Arc<Mutex<Option<Failure>>>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    place: Place,
+    connection: Option<Connection>,
+    writer: Arc<Mutex<Writer>>,
+}
+
+impl Checkpointer {
+    pub(super) fn start(place: Place, writer: Arc<Mutex<Writer>>) -> Result<Self, Failure> {
+        let connection = Some(place.open_checkpointer()?);
+        let mut worker = Worker { place, connection, writer };
+        let last = Arc::new(Mutex::new(None));
+        let (wake, woken) = sync_channel(1);
+        let outcome = Arc::clone(&last);
+        let thread = std::thread::Builder::new()
+            .name(String::from("macp-checkpoint"))
+            .spawn(move || worker.run(&woken, &outcome))
+            .map_err(|source| Failure::from_io("start the checkpoint thread", source))?;
+        Ok(Self { wake: Some(wake), thread: Some(thread), last })
+    }
+
+    /// Asks for a checkpoint; one that is already asked for serves this request too.
+    pub(super) fn wake(&self) {
+        if let Some(wake) = &self.wake {
+            match wake.try_send(()) {
+                Ok(()) | Err(TrySendError::Full(())) => {}
+                Err(TrySendError::Disconnected(())) => {
+                    unreachable!("the thread lives as long as its handle")
+                }
+            }
+        }
+    }
+
+    /// How the last checkpoint failed, if it did.
+    pub(super) fn failure(&self) -> Option<Failure> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        self.wake = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic in there has been printed, and dropping must not panic on top of it.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Worker {
+    fn run(&mut self, woken: &Receiver<()>, outcome: &Mutex<Option<Failure>>) {
+        while woken.recv().is_ok() {
+            let failure = self.checkpoint().err();
+            *outcome.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        }
+    }
+
+    fn checkpoint(&mut self) -> Result<(), Failure> {
+        let result = self.checkpoint_twice();
+        if result.is_err() {
+            self.connection = None;
+        }
+        result
+    }
+
+    fn checkpoint_twice(&mut self) -> Result<(), Failure> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.place.open_checkpointer()?,
+        };
+        let connection = self.connection.insert(connection);
+        pass(connection, &self.place)?;
+        // Only held to keep the writer from adding pages; the writer itself is not touched.
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        pass(connection, &self.place)
+    }
+}
+
+/// Copies what no reader needs to find in the log any more. Never waits for a reader.
+fn pass(connection: &Connection, place: &Place) -> Result<(), Failure> {
+    connection
+        .prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")
+        .and_then(|mut statement| statement.query_row([], |_| Ok(())))
+        .map_err(|source| place.failed("checkpoint database", source))
+}

@@ -1,0 +1,39 @@
+//! Translates what SQLite reports into failures an operator can act on.
+
+use std::sync::Arc;
+
+use rusqlite::{Error, ErrorCode};
+
+use crate::failure::{Failure, FailureKind};
+
+pub(super) fn failure(context: impl Into<Arc<str>>, source: Error) -> Failure {
+    Failure::new(kind(&source), context).with_source(source)
+}
+
+fn kind(error: &Error) -> FailureKind {
+    match error {
+        Error::SqliteFailure(failure, _) => match failure.code {
+            ErrorCode::DiskFull => FailureKind::DiskFull,
+            ErrorCode::ReadOnly | ErrorCode::PermissionDenied => FailureKind::ReadOnly,
+            ErrorCode::SystemIoFailure | ErrorCode::CannotOpen | ErrorCode::FileLockingProtocolFailed => {
+                FailureKind::Io
+            }
+            ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => FailureKind::Locked,
+            // A record that is already there although the session index does not count it.
+            ErrorCode::DatabaseCorrupt | ErrorCode::ConstraintViolation => FailureKind::Corrupt,
+            ErrorCode::NotADatabase => FailureKind::Foreign,
+            ErrorCode::TooBig => FailureKind::Invalid,
+            _ => FailureKind::Other,
+        },
+        Error::FromSqlConversionFailure(..)
+        | Error::IntegralValueOutOfRange(..)
+        | Error::InvalidColumnType(..)
+        | Error::Utf8Error(..) => FailureKind::Corrupt,
+        _ => FailureKind::Other,
+    }
+}
+
+/// Whether the next append would most likely meet the same failure.
+pub(super) fn is_global(failure: &Failure) -> bool {
+    matches!(failure.kind(), FailureKind::DiskFull | FailureKind::ReadOnly | FailureKind::Io | FailureKind::Locked)
+}

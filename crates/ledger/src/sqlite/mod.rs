@@ -1,0 +1,227 @@
+//! The durable store: one SQLite database in a data directory.
+//!
+//! ```text
+//!  append ──▶ writer (one connection, one sync per batch) ──▶ macp.db-wal ──checkpoint thread──▶ macp.db
+//!  head, read, list, due ──▶ readers (a few read-only connections)
+//! ```
+//!
+//! A batch is stored when its commit has been synced, and never in part. One process owns a directory for writing;
+//! any number may read beside it. Anyone can look inside with `sqlite3`.
+//!
+//! No other code in the process may open `macp.db` itself: closing any descriptor of the file would drop the locks
+//! SQLite holds on it.
+
+mod checkpoint;
+mod connection;
+mod error;
+mod known;
+mod lock;
+mod options;
+mod plan;
+mod readers;
+mod schema;
+mod writer;
+
+use std::fs::{DirBuilder, File};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+pub use self::lock::LOCK_FILE;
+pub use self::options::{Options, Synchronous};
+
+use self::checkpoint::Checkpointer;
+use self::connection::Place;
+use self::lock::DirectoryLock;
+use self::readers::Readers;
+use self::writer::Writer;
+use crate::failure::{Failure, FailureKind};
+use crate::record::Record;
+use crate::store::{Append, AppendError, Filter, Head, Store};
+
+/// Name of the database file in the data directory.
+pub const DATABASE_FILE: &str = "macp.db";
+
+/// Keeps histories in a SQLite database.
+#[derive(Debug)]
+pub struct SqliteStore {
+    readers: Readers,
+    /// `None` when opened for reading only.
+    writing: Option<Writing>,
+    path: PathBuf,
+}
+
+/// What a writing store has beyond a reading one. Dropped in this order: the thread ends first, the lock goes last.
+#[derive(Debug)]
+struct Writing {
+    checkpointer: Checkpointer,
+    writer: Arc<Mutex<Writer>>,
+    checkpoint_pages: u64,
+    _lock: DirectoryLock,
+}
+
+impl SqliteStore {
+    /// Opens the data directory for exclusive writing, creating it and the database if they are missing.
+    ///
+    /// The cost does not depend on how many sessions are stored.
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self, Failure> {
+        Self::open_with(directory, Options::default())
+    }
+
+    /// As [`SqliteStore::open`], with settings other than the default ones.
+    pub fn open_with(directory: impl AsRef<Path>, options: Options) -> Result<Self, Failure> {
+        let directory = directory.as_ref();
+        create(directory)?;
+        let lock = DirectoryLock::acquire(directory)?;
+        let path = directory.join(DATABASE_FILE);
+        let checkpoint_pages = options.checkpoint_pages;
+        let place = Place { path: path.clone(), options, immutable: false };
+        let writer = Arc::new(Mutex::new(Writer::open(place.clone())?));
+        let checkpointer = Checkpointer::start(place.clone(), Arc::clone(&writer))?;
+        let writing = Writing { checkpointer, writer, checkpoint_pages, _lock: lock };
+        Ok(Self { readers: Readers::new(place), writing: Some(writing), path })
+    }
+
+    /// Opens an existing data directory for reading: takes no lock, writes no record, works beside a running server.
+    pub fn open_read_only(directory: impl AsRef<Path>) -> Result<Self, Failure> {
+        let path = directory.as_ref().join(DATABASE_FILE);
+        std::fs::metadata(&path)
+            .map_err(|source| Failure::from_io(format!("open database {}", path.display()), source))?;
+        let mut place = Place { path: path.clone(), options: Options::default(), immutable: false };
+        let opened = verify(&place);
+        if let Err(failure) = opened {
+            // On a read-only medium SQLite cannot keep the file its connections share. If there is no log either, the
+            // database is all there is, and can be read as it stands.
+            if !matches!(failure.kind(), FailureKind::Io | FailureKind::ReadOnly) || log_exists(&path) {
+                return Err(failure);
+            }
+            place.immutable = true;
+            verify(&place)?;
+        }
+        Ok(Self { readers: Readers::new(place), writing: None, path })
+    }
+
+    /// The database file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bounds the database file to a number of pages (of 4 KiB); `None` lifts the bound. A bound below the current
+    /// size means that the file does not grow any more.
+    pub fn set_pages_max(&self, pages_max: Option<u32>) -> Result<(), Failure> {
+        self.writing()?.writer().set_pages_max(pages_max)
+    }
+
+    fn writing(&self) -> Result<&Writing, Failure> {
+        self.writing.as_ref().ok_or_else(|| {
+            let context = format!("database {} is opened for reading only", self.path.display());
+            Failure::new(FailureKind::ReadOnly, context)
+        })
+    }
+}
+
+impl Writing {
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(|poisoned| {
+            // A panic in the middle of a write: the database is as it was before, what is in memory may not be.
+            self.writer.clear_poison();
+            let mut writer = poisoned.into_inner();
+            writer.reset();
+            writer
+        })
+    }
+}
+
+impl Store for SqliteStore {
+    fn append(&self, batch: &[Append]) -> Vec<Result<(), AppendError>> {
+        if batch.is_empty() {
+            return Vec::new();
+        }
+        let writing = match self.writing() {
+            Ok(writing) => writing,
+            Err(failure) => return vec![Err(failure.into()); batch.len()],
+        };
+        let mut writer = writing.writer();
+        let results = writer.append(batch);
+        // If even the size of the log cannot be learned, a checkpoint will show why.
+        if writer.log_pages().map_or(true, |pages| pages >= writing.checkpoint_pages) {
+            writing.checkpointer.wake();
+        }
+        results
+    }
+
+    fn head(&self, session_id: &str) -> Result<Option<Head>, Failure> {
+        self.readers.head(session_id)
+    }
+
+    fn read(
+        &self,
+        session_id: &str,
+        after_sequence: u64,
+        limit: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<Record>, Failure> {
+        self.readers.read(session_id, after_sequence, limit, bytes_max)
+    }
+
+    fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure> {
+        self.readers.list(after, limit, filter)
+    }
+
+    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Head>, Failure> {
+        self.readers.due(now_ms, limit)
+    }
+
+    fn next_deadline(&self) -> Result<Option<i64>, Failure> {
+        self.readers.next_deadline()
+    }
+
+    fn open_sessions(&self) -> Result<u64, Failure> {
+        self.readers.open_sessions()
+    }
+
+    fn probe(&self) -> Result<(), Failure> {
+        let writing = self.writing()?;
+        writing.writer().probe()?;
+        match writing.checkpointer.failure() {
+            None => Ok(()),
+            Some(failure) => {
+                // Reported now, tried again for the next probe.
+                writing.checkpointer.wake();
+                Err(failure)
+            }
+        }
+    }
+}
+
+fn create(directory: &Path) -> Result<(), Failure> {
+    let failed = |source| Failure::from_io(format!("create data directory {}", directory.display()), source);
+    if directory.is_dir() {
+        return Ok(());
+    }
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    {
+        // Histories are nobody else's business.
+        use std::os::unix::fs::DirBuilderExt;
+        builder.mode(0o700);
+    }
+    builder.create(directory).map_err(failed)?;
+    // The name of a new directory is durable once its parent is synced. SQLite does the same for the files inside.
+    if let Some(parent) = directory.canonicalize().map_err(failed)?.parent() {
+        File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn verify(place: &Place) -> Result<(), Failure> {
+    let connection = place.open_reader()?;
+    schema::verify(&connection, &place.path)
+}
+
+fn log_exists(path: &Path) -> bool {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    Path::new(&log).exists()
+}

@@ -1,0 +1,33 @@
+//! Settings of the SQLite store. The defaults are what the guarantees rest on; the rest is for tests and measurements.
+
+/// Pages in the write-ahead log at which it is copied into the database and started over: 16 MiB. More would write
+/// the database less often; less keeps recovery after a crash, which reads the log once, below some 20 ms.
+const CHECKPOINT_PAGES: u64 = 1_024;
+
+/// How a SQLite store is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whether a commit waits for the disk.
+    pub synchronous: Synchronous,
+    /// Pages in the write-ahead log at which a checkpoint is due.
+    pub checkpoint_pages: u64,
+    /// Upper bound on a single record, below the one SQLite has (1,000,000,000 bytes).
+    pub record_bytes_max: Option<i32>,
+    /// Name of a registered SQLite file layer to use in place of the operating system's.
+    pub vfs: Option<String>,
+}
+
+/// Whether a commit waits for the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Synchronous {
+    /// Every commit is synced: what `append` acknowledged survives a power failure.
+    Full,
+    /// Nothing is synced. Only for showing that a test can tell the difference.
+    Off,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { synchronous: Synchronous::Full, checkpoint_pages: CHECKPOINT_PAGES, record_bytes_max: None, vfs: None }
+    }
+}

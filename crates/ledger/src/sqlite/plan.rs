@@ -1,0 +1,108 @@
+//! Works out, before anything is written, what a batch does to each session.
+//!
+//! Conflicts and misshapen appends are sorted out here; what is left is grouped by session, so that each index row is
+//! written once however many appends the batch has for it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::failure::{Failure, FailureKind};
+use crate::record::Record;
+use crate::store::{Append, AppendError};
+
+/// What the writer knows of a stored session.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stored {
+    pub(super) key: i64,
+    pub(super) sequence: u64,
+    pub(super) open: bool,
+    pub(super) deadline_ms: i64,
+}
+
+/// What a batch does to one session.
+#[derive(Debug)]
+pub(super) struct SessionPlan<'a> {
+    pub(super) stored: Option<Stored>,
+    /// In order, never empty once planning is over.
+    pub(super) appends: Vec<&'a Append>,
+    /// The last summary given.
+    pub(super) summary: Option<&'a Bytes>,
+}
+
+impl<'a> SessionPlan<'a> {
+    pub(super) fn last(&self) -> (&'a Append, &'a Record) {
+        let append = *self.appends.last().expect("a planned session has an append");
+        (append, append.records.last().expect("a planned append has a record"))
+    }
+
+    fn sequence(&self) -> u64 {
+        match self.appends.last() {
+            Some(append) => append.expected_sequence + append.records.len() as u64,
+            None => self.stored.map_or(0, |stored| stored.sequence),
+        }
+    }
+}
+
+/// A batch, planned.
+#[derive(Debug)]
+pub(super) struct Plan<'a> {
+    /// In the order of their first append; only those with something to write.
+    pub(super) sessions: Vec<SessionPlan<'a>>,
+    /// One per append: the session it belongs to, or why it will not be written.
+    pub(super) verdicts: Vec<Result<Arc<str>, AppendError>>,
+}
+
+impl<'a> Plan<'a> {
+    /// `lookup` finds a stored session by id.
+    pub(super) fn new<E>(
+        batch: &'a [Append],
+        mut lookup: impl FnMut(&Arc<str>) -> Result<Option<Stored>, E>,
+    ) -> Result<Self, E> {
+        let mut sessions: Vec<SessionPlan<'a>> = Vec::new();
+        let mut places: HashMap<&str, usize> = HashMap::with_capacity(batch.len());
+        let mut verdicts = Vec::with_capacity(batch.len());
+        for append in batch {
+            if let Err(failure) = validate(append) {
+                verdicts.push(Err(AppendError::Failed(failure)));
+                continue;
+            }
+            let place = match places.get(&*append.session_id) {
+                Some(&place) => place,
+                None => {
+                    let stored = lookup(&append.session_id)?;
+                    sessions.push(SessionPlan { stored, appends: Vec::with_capacity(1), summary: None });
+                    places.insert(&append.session_id, sessions.len() - 1);
+                    sessions.len() - 1
+                }
+            };
+            let session = &mut sessions[place];
+            let found = session.sequence();
+            if append.expected_sequence != found {
+                verdicts.push(Err(AppendError::Conflict { expected: append.expected_sequence, found }));
+                continue;
+            }
+            session.appends.push(append);
+            session.summary = append.index.summary.as_ref().or(session.summary);
+            verdicts.push(Ok(Arc::clone(&append.session_id)));
+        }
+        sessions.retain(|session| !session.appends.is_empty());
+        Ok(Self { sessions, verdicts })
+    }
+
+    /// The answers once everything planned is stored.
+    pub(super) fn stored(self) -> Vec<Result<(), AppendError>> {
+        self.verdicts.into_iter().map(|verdict| verdict.map(|_| ())).collect()
+    }
+}
+
+fn validate(append: &Append) -> Result<(), Failure> {
+    let last = append.validate()?;
+    // SQLite's integers are signed.
+    if i64::try_from(last.sequence).is_err() {
+        let context = format!("append to session {:?}: sequence {}", append.session_id, last.sequence);
+        return Err(Failure::new(FailureKind::Invalid, context));
+    }
+    Ok(())
+}

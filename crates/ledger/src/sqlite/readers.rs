@@ -1,0 +1,160 @@
+//! The reading side: a few read-only connections, handed out one per call.
+//!
+//! Each call is one short read, so no reader holds the write-ahead log for long. Reading needs nothing from the writer
+//! and goes on while writes fail.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
+
+use super::connection::Place;
+use crate::chain::Hash;
+use crate::failure::Failure;
+use crate::record::Record;
+use crate::store::{Filter, Head};
+
+/// Idle connections kept. More calls at once are served by connections opened for them.
+const IDLE_MAX: usize = 4;
+
+const HEAD: &str = "SELECT id, sequence, hash, open, deadline_ms, state, summary FROM sessions WHERE id = ?1";
+const LIST: &str = "SELECT id, sequence, hash, open, deadline_ms, state, summary FROM sessions \
+     WHERE id > ?1 ORDER BY id LIMIT ?2";
+const LIST_FIRST: &str = "SELECT id, sequence, hash, open, deadline_ms, state, summary FROM sessions \
+     ORDER BY id LIMIT ?1";
+const LIST_OPEN: &str = "SELECT id, sequence, hash, open, deadline_ms, state, summary FROM sessions \
+     INDEXED BY sessions_open WHERE open = 1 AND id > ?1 ORDER BY id LIMIT ?2";
+const LIST_OPEN_FIRST: &str = "SELECT id, sequence, hash, open, deadline_ms, state, summary FROM sessions \
+     INDEXED BY sessions_open WHERE open = 1 ORDER BY id LIMIT ?1";
+const DUE: &str = "SELECT id, sequence, hash, open, deadline_ms, state, summary FROM sessions \
+     INDEXED BY sessions_deadline WHERE open = 1 AND deadline_ms < ?1 ORDER BY deadline_ms, id LIMIT ?2";
+const NEXT_DEADLINE: &str = "SELECT deadline_ms FROM sessions INDEXED BY sessions_deadline \
+     WHERE open = 1 ORDER BY deadline_ms LIMIT 1";
+const OPEN_SESSIONS: &str = "SELECT count(*) FROM sessions INDEXED BY sessions_deadline WHERE open = 1";
+const READ: &str = "SELECT sequence, bytes, hash FROM entries \
+     WHERE session = (SELECT key FROM sessions WHERE id = ?1) AND sequence > ?2 ORDER BY sequence LIMIT ?3";
+
+#[derive(Debug)]
+pub(super) struct Readers {
+    place: Place,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Readers {
+    pub(super) fn new(place: Place) -> Self {
+        Self { place, idle: Mutex::new(Vec::new()) }
+    }
+
+    pub(super) fn head(&self, session_id: &str) -> Result<Option<Head>, Failure> {
+        self.with(|connection| head(connection, session_id))
+    }
+
+    pub(super) fn read(
+        &self,
+        session_id: &str,
+        after_sequence: u64,
+        limit: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<Record>, Failure> {
+        // Sequences beyond the range of SQLite's integers are never stored.
+        let Ok(after_sequence) = i64::try_from(after_sequence) else {
+            return Ok(Vec::new());
+        };
+        self.with(|connection| {
+            let mut statement = connection.prepare_cached(READ)?;
+            let mut rows = statement.query(params![session_id, after_sequence, row_limit(limit)])?;
+            let mut page: Vec<Record> = Vec::new();
+            let mut bytes = 0_usize;
+            while let Some(row) = rows.next()? {
+                let record = record(row)?;
+                bytes = bytes.saturating_add(record.bytes.len());
+                if bytes > bytes_max && !page.is_empty() {
+                    break;
+                }
+                page.push(record);
+            }
+            Ok(page)
+        })
+    }
+
+    pub(super) fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure> {
+        let limit = row_limit(limit);
+        self.with(|connection| match (filter, after) {
+            (Filter::All, None) => heads(connection, LIST_FIRST, params![limit]),
+            (Filter::All, Some(after)) => heads(connection, LIST, params![after, limit]),
+            (Filter::Open, None) => heads(connection, LIST_OPEN_FIRST, params![limit]),
+            (Filter::Open, Some(after)) => heads(connection, LIST_OPEN, params![after, limit]),
+        })
+    }
+
+    pub(super) fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Head>, Failure> {
+        self.with(|connection| heads(connection, DUE, params![now_ms, row_limit(limit)]))
+    }
+
+    pub(super) fn next_deadline(&self) -> Result<Option<i64>, Failure> {
+        self.with(|connection| connection.prepare_cached(NEXT_DEADLINE)?.query_row([], |row| row.get(0)).optional())
+    }
+
+    pub(super) fn open_sessions(&self) -> Result<u64, Failure> {
+        self.with(|connection| connection.prepare_cached(OPEN_SESSIONS)?.query_row([], |row| unsigned(row, 0)))
+    }
+
+    /// Runs one short read; a connection that failed is not used again.
+    fn with<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Failure> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let connection = match idle {
+            Some(connection) => connection,
+            None => self.place.open_reader()?,
+        };
+        let value = read(&connection).map_err(|source| self.place.failed("read database", source))?;
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_MAX {
+            idle.push(connection);
+        }
+        Ok(value)
+    }
+}
+
+/// The index row of a session, over any connection.
+pub(super) fn head(connection: &Connection, session_id: &str) -> rusqlite::Result<Option<Head>> {
+    connection.prepare_cached(HEAD)?.query_row([session_id], head_row).optional()
+}
+
+fn heads(connection: &Connection, sql: &str, params: impl Params) -> rusqlite::Result<Vec<Head>> {
+    connection.prepare_cached(sql)?.query_map(params, head_row)?.collect()
+}
+
+fn head_row(row: &Row<'_>) -> rusqlite::Result<Head> {
+    Ok(Head {
+        session_id: Arc::from(row.get_ref(0)?.as_str()?),
+        sequence: unsigned(row, 1)?,
+        hash: hash(row, 2)?,
+        open: row.get(3)?,
+        deadline_ms: row.get(4)?,
+        state: row.get(5)?,
+        summary: blob(row, 6)?,
+    })
+}
+
+fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
+    Ok(Record { sequence: unsigned(row, 0)?, bytes: blob(row, 1)?, hash: hash(row, 2)? })
+}
+
+fn blob(row: &Row<'_>, column: usize) -> rusqlite::Result<Bytes> {
+    Ok(Bytes::copy_from_slice(row.get_ref(column)?.as_blob()?))
+}
+
+fn hash(row: &Row<'_>, column: usize) -> rusqlite::Result<Hash> {
+    Hash::try_from(row.get_ref(column)?.as_blob()?)
+        .map_err(|source| rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, Box::new(source)))
+}
+
+fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    let value: i64 = row.get(column)?;
+    u64::try_from(value).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, value))
+}
+
+fn row_limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}

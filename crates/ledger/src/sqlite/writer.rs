@@ -1,0 +1,298 @@
+//! The writing side: one connection, one transaction and one sync per batch.
+//!
+//! ```text
+//!  batch ──plan──▶ transaction ──commit──▶ stored
+//!                     │ a write failed         │ the commit failed
+//!                     ▼                        ▼
+//!            each append on its own     reopen, read back: what is there is stored
+//! ```
+//!
+//! What is answered as stored is synced; what is answered as failed is shown by no read.
+
+use std::sync::Arc;
+
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+
+use super::connection::Place;
+use super::error;
+use super::known::Known;
+use super::plan::{Plan, SessionPlan, Stored};
+use super::readers;
+use crate::failure::Failure;
+use crate::store::{Append, AppendError};
+
+/// Appends that fail one after the other, for a reason that is not theirs, before the rest is given up.
+const GLOBAL_FAILURES_MAX: usize = 2;
+/// What a probe asks room for, in bytes: about one small batch.
+const PROBE_BYTES: i64 = 65_536;
+
+const LOOKUP: &str = "SELECT key, sequence, open, deadline_ms FROM sessions WHERE id = ?1";
+const CREATE: &str = "INSERT INTO sessions (id, sequence, hash, open, deadline_ms, state, summary) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, coalesce(?7, x''))";
+// Leaves the columns alone that are in a secondary index, so that none of those is touched.
+const ADVANCE: &str =
+    "UPDATE sessions SET sequence = ?2, hash = ?3, state = ?4, summary = coalesce(?5, summary) WHERE key = ?1";
+const CHANGE: &str = "UPDATE sessions SET sequence = ?2, hash = ?3, state = ?4, summary = coalesce(?5, summary), \
+     open = ?6, deadline_ms = ?7 WHERE key = ?1";
+const INSERT: &str = "INSERT INTO entries (session, sequence, bytes, hash) VALUES (?1, ?2, ?3, ?4)";
+
+/// The only connection that changes the database.
+#[derive(Debug)]
+pub(super) struct Writer {
+    place: Place,
+    /// `None` after a failure that may have left the connection in a state not worth guessing about.
+    connection: Option<Connection>,
+    known: Known,
+    pages_max: Option<u32>,
+}
+
+/// Where an attempt to store a batch went wrong.
+enum Attempt<'a> {
+    /// Before the commit: certainly nothing is stored.
+    Write(Failure),
+    /// In the commit: only reading back tells.
+    Commit(Failure, Plan<'a>),
+}
+
+impl Writer {
+    pub(super) fn open(place: Place) -> Result<Self, Failure> {
+        let connection = place.open_writer()?;
+        Ok(Self { place, connection: Some(connection), known: Known::default(), pages_max: None })
+    }
+
+    pub(super) fn append(&mut self, batch: &[Append]) -> Vec<Result<(), AppendError>> {
+        match self.attempt(batch) {
+            Ok(results) => results,
+            Err(Attempt::Commit(failure, plan)) => self.settle(failure, plan),
+            Err(Attempt::Write(failure)) if batch.len() == 1 => vec![Err(failure.into())],
+            Err(Attempt::Write(_)) => self.append_singly(batch),
+        }
+    }
+
+    /// Gives every append a transaction of its own, so that a bad one fails alone.
+    fn append_singly(&mut self, batch: &[Append]) -> Vec<Result<(), AppendError>> {
+        let mut results = Vec::with_capacity(batch.len());
+        let mut failures = 0;
+        for (position, append) in batch.iter().enumerate() {
+            let result = match self.attempt(std::slice::from_ref(append)) {
+                Ok(mut results) => results.pop().expect("one append has one result"),
+                Err(Attempt::Commit(failure, plan)) => {
+                    self.settle(failure, plan).pop().expect("one append has one result")
+                }
+                Err(Attempt::Write(failure)) => Err(failure.into()),
+            };
+            failures = match &result {
+                Ok(()) => 0,
+                Err(AppendError::Failed(failure)) if error::is_global(failure) => failures + 1,
+                Err(_) => failures,
+            };
+            results.push(result);
+            if failures == GLOBAL_FAILURES_MAX {
+                let cause = results[position].clone();
+                results.resize(batch.len(), cause);
+                break;
+            }
+        }
+        results
+    }
+
+    /// One transaction for the whole batch.
+    fn attempt<'a>(&mut self, batch: &'a [Append]) -> Result<Vec<Result<(), AppendError>>, Attempt<'a>> {
+        self.ensure_open().map_err(Attempt::Write)?;
+        let connection = self.connection.as_ref().expect("opened above");
+        let written = write(connection, &self.known, batch);
+        let (plan, keys) = match written {
+            Ok(written) => written,
+            Err(source) => {
+                let failure = self.place.failed("write database", source);
+                self.abandon(&failure);
+                return Err(Attempt::Write(failure));
+            }
+        };
+        if let Err(source) = connection.execute_batch("COMMIT") {
+            return Err(Attempt::Commit(self.place.failed("commit to database", source), plan));
+        }
+        for (session, key) in plan.sessions.iter().zip(keys) {
+            let (append, record) = session.last();
+            let stored = Stored {
+                key,
+                sequence: record.sequence,
+                open: append.index.open,
+                deadline_ms: append.index.deadline_ms,
+            };
+            self.known.insert(&append.session_id, stored);
+        }
+        Ok(plan.stored())
+    }
+
+    /// After a failed commit: opens the database anew and answers what is there.
+    fn settle(&mut self, failure: Failure, plan: Plan<'_>) -> Vec<Result<(), AppendError>> {
+        self.connection = None;
+        self.known.clear();
+        if self.ensure_open().is_ok() {
+            // A commit that works overwrites what the failed one may have left in the log, so that no recovery can
+            // bring it back. If it does not work, the next successful append does the same; the failure that is
+            // reported is the first one, which caused all this.
+            let _ = self.touch();
+        }
+        let is_stored = |session: &SessionPlan<'_>| {
+            let (append, record) = session.last();
+            let connection = self.connection.as_ref()?;
+            // A head that cannot be read cannot be vouched for either.
+            let head = readers::head(connection, &append.session_id).ok().flatten()?;
+            (head.sequence == record.sequence && head.hash == record.hash).then(|| Arc::clone(&append.session_id))
+        };
+        let stored: Vec<Arc<str>> = plan.sessions.iter().filter_map(is_stored).collect();
+        let answer = |verdict: Result<Arc<str>, AppendError>| match verdict {
+            Ok(id) if stored.contains(&id) => Ok(()),
+            Ok(_) => Err(AppendError::Failed(failure.clone())),
+            Err(error) => Err(error),
+        };
+        plan.verdicts.into_iter().map(answer).collect()
+    }
+
+    /// Writes durably without changing what anyone can see.
+    pub(super) fn probe(&mut self) -> Result<(), Failure> {
+        self.ensure_open()?;
+        self.touch()
+    }
+
+    /// Bounds the size of the database file; `None` lifts the bound.
+    pub(super) fn set_pages_max(&mut self, pages_max: Option<u32>) -> Result<(), Failure> {
+        self.pages_max = pages_max;
+        self.ensure_open()?;
+        self.limit_pages(self.connection.as_ref().expect("opened above"))
+    }
+
+    /// Pages in the write-ahead log that are of use to somebody.
+    pub(super) fn log_pages(&self) -> rusqlite::Result<u64> {
+        let Some(connection) = &self.connection else {
+            return Ok(0);
+        };
+        let mut statement = connection.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?;
+        // Negative while there is no log.
+        let pages: i64 = statement.query_row([], |row| row.get(1))?;
+        Ok(u64::try_from(pages).unwrap_or(0))
+    }
+
+    /// Forgets everything that is not in the database.
+    pub(super) fn reset(&mut self) {
+        self.connection = None;
+        self.known.clear();
+    }
+
+    fn ensure_open(&mut self) -> Result<(), Failure> {
+        if self.connection.is_none() {
+            let connection = self.place.open_writer()?;
+            self.limit_pages(&connection)?;
+            self.connection = Some(connection);
+        }
+        Ok(())
+    }
+
+    fn limit_pages(&self, connection: &Connection) -> Result<(), Failure> {
+        // The largest number of pages SQLite can count.
+        let pages = self.pages_max.unwrap_or(u32::MAX - 1);
+        connection
+            .pragma_update_and_check(None, "max_page_count", i64::from(pages), |_| Ok(()))
+            .map_err(|source| self.place.failed("configure database", source))
+    }
+
+    fn touch(&mut self) -> Result<(), Failure> {
+        let connection = self.connection.as_ref().expect("opened by the caller");
+        let ballast = format!("UPDATE probe SET ballast = zeroblob({PROBE_BYTES})");
+        let written = connection
+            .execute_batch("BEGIN IMMEDIATE; SAVEPOINT room")
+            .and_then(|()| connection.execute_batch(&ballast))
+            .and_then(|()| connection.execute_batch("ROLLBACK TO room; UPDATE probe SET count = count + 1; COMMIT"));
+        written.map_err(|source| {
+            let failure = self.place.failed("probe database", source);
+            self.abandon(&failure);
+            failure
+        })
+    }
+
+    /// Ends a transaction that will not be committed. A connection that cannot do even that is given up, and so is one
+    /// that met a failing disk: what it holds in memory is not worth trusting.
+    fn abandon(&mut self, failure: &Failure) {
+        self.known.clear();
+        let Some(connection) = &self.connection else {
+            return;
+        };
+        let is_clean = connection.is_autocommit() || connection.execute_batch("ROLLBACK").is_ok();
+        if !is_clean || error::is_global(failure) {
+            self.connection = None;
+        }
+    }
+}
+
+/// Writes everything but the commit; returns the plan and the key of each planned session.
+fn write<'a>(connection: &Connection, known: &Known, batch: &'a [Append]) -> rusqlite::Result<(Plan<'a>, Vec<i64>)> {
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    let mut lookup = connection.prepare_cached(LOOKUP)?;
+    let plan = Plan::new(batch, |id| match known.get(id) {
+        Some(stored) => Ok(Some(stored)),
+        None => look_up(&mut lookup, id),
+    })?;
+    let mut insert = connection.prepare_cached(INSERT)?;
+    let mut keys = Vec::with_capacity(plan.sessions.len());
+    for session in &plan.sessions {
+        let key = write_index(connection, session)?;
+        keys.push(key);
+        for record in session.appends.iter().flat_map(|append| &append.records) {
+            insert.execute(params![key, signed(record.sequence), &record.bytes[..], &record.hash.as_bytes()[..]])?;
+        }
+    }
+    Ok((plan, keys))
+}
+
+fn look_up(lookup: &mut CachedStatement<'_>, id: &str) -> rusqlite::Result<Option<Stored>> {
+    let row = lookup.query_row([id], |row| {
+        let sequence: i64 = row.get(1)?;
+        Ok(Stored {
+            key: row.get(0)?,
+            sequence: u64::try_from(sequence).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(1, sequence))?,
+            open: row.get(2)?,
+            deadline_ms: row.get(3)?,
+        })
+    });
+    row.optional()
+}
+
+fn write_index(connection: &Connection, session: &SessionPlan<'_>) -> rusqlite::Result<i64> {
+    let (append, record) = session.last();
+    let index = &append.index;
+    let sequence = signed(record.sequence);
+    let hash = &record.hash.as_bytes()[..];
+    let summary = session.summary.map(|summary| &summary[..]);
+    let Some(stored) = session.stored else {
+        connection.prepare_cached(CREATE)?.execute(params![
+            &*append.session_id,
+            sequence,
+            hash,
+            index.open,
+            index.deadline_ms,
+            index.state,
+            summary,
+        ])?;
+        return Ok(connection.last_insert_rowid());
+    };
+    if stored.open == index.open && stored.deadline_ms == index.deadline_ms {
+        connection.prepare_cached(ADVANCE)?.execute(params![stored.key, sequence, hash, index.state, summary])?;
+    } else {
+        connection.prepare_cached(CHANGE)?.execute(params![
+            stored.key,
+            sequence,
+            hash,
+            index.state,
+            summary,
+            index.open,
+            index.deadline_ms,
+        ])?;
+    }
+    Ok(stored.key)
+}
+
+fn signed(sequence: u64) -> i64 {
+    i64::try_from(sequence).expect("the plan admits no sequence beyond the range of SQLite's integers")
+}

@@ -1,0 +1,136 @@
+//! What every store promises.
+//!
+//! A store keeps one append-only list of records per session and a small index of heads beside it, both changed in
+//! one atomic step. It compares sequences and nothing else: hashes, entries, states and summaries are opaque to it.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::chain::Hash;
+use crate::failure::{Failure, FailureKind};
+use crate::record::Record;
+
+/// Records to be added to one session if it still ends where the caller thinks it does.
+#[derive(Clone, Debug)]
+pub struct Append {
+    pub session_id: Arc<str>,
+    /// Last stored sequence; 0 creates the session.
+    pub expected_sequence: u64,
+    /// Not empty, contiguous, starting at `expected_sequence + 1`.
+    pub records: Vec<Record>,
+    pub index: IndexUpdate,
+}
+
+/// What the session index says once the records are stored.
+#[derive(Clone, Debug)]
+pub struct IndexUpdate {
+    /// Open sessions are listed by [`Filter::Open`] and have a deadline.
+    pub open: bool,
+    pub deadline_ms: i64,
+    /// Opaque to the store.
+    pub state: i32,
+    /// Opaque to the store; `Some` replaces the summary, `None` keeps it.
+    pub summary: Option<Bytes>,
+}
+
+/// The index row of one session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub session_id: Arc<str>,
+    /// Sequence of the last record.
+    pub sequence: u64,
+    /// Hash of the last record.
+    pub hash: Hash,
+    pub open: bool,
+    pub deadline_ms: i64,
+    pub state: i32,
+    pub summary: Bytes,
+}
+
+/// Which sessions to list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filter {
+    All,
+    Open,
+}
+
+/// Why an append was not stored.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum AppendError {
+    /// The session does not end where the caller thought; nothing was stored. Also the fate of an append that builds
+    /// on one which failed earlier in the same batch.
+    #[error("the session ends at sequence {found}, the append expected {expected}")]
+    Conflict { expected: u64, found: u64 },
+    /// Not stored: no read shows it, and no later append can land beside it.
+    ///
+    /// When the disk failed in the very act of syncing and the machine goes down before the next successful append,
+    /// the records may still be found on restart. So the honest answer to a client is that the outcome is unknown.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}
+
+/// Append-only histories with an index of heads.
+///
+/// All methods block. `append` is meant to be called from one thread; the reading methods may be called from any
+/// number of threads meanwhile, see only what is durable, and go on working while writes fail.
+pub trait Store: Send + Sync + Debug + 'static {
+    /// Stores the appends, durable when it returns: one result per append, in order.
+    ///
+    /// One bad append never fails the others. Several appends of one session are applied in order.
+    fn append(&self, batch: &[Append]) -> Vec<Result<(), AppendError>>;
+
+    /// The index row of a session, `None` if there is no such session.
+    fn head(&self, session_id: &str) -> Result<Option<Head>, Failure>;
+
+    /// Records after `after_sequence`, ascending: at most `limit` of them, together at most `bytes_max` bytes.
+    ///
+    /// A first record larger than `bytes_max` is returned alone, so that a reader always gets on.
+    fn read(
+        &self,
+        session_id: &str,
+        after_sequence: u64,
+        limit: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<Record>, Failure>;
+
+    /// Heads of sessions whose id is greater than `after`, ascending by the bytes of the id.
+    fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure>;
+
+    /// Open sessions whose deadline is strictly before `now_ms`, earliest first, then by id.
+    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Head>, Failure>;
+
+    /// The earliest deadline of an open session.
+    fn next_deadline(&self) -> Result<Option<i64>, Failure>;
+
+    /// How many sessions are open. Counts, so it is not for hot paths.
+    fn open_sessions(&self) -> Result<u64, Failure>;
+
+    /// Writes something durably and leaves no trace of it, to learn whether appends would work.
+    fn probe(&self) -> Result<(), Failure>;
+}
+
+impl Append {
+    /// The last record, if the append has the shape it promises.
+    ///
+    /// Stores call this before anything else: an append of the wrong shape is a mistake of the caller, and fails alone.
+    pub fn validate(&self) -> Result<&Record, Failure> {
+        let contiguous = self
+            .records
+            .iter()
+            .zip(1_u64..)
+            .all(|(record, offset)| self.expected_sequence.checked_add(offset) == Some(record.sequence));
+        match self.records.last() {
+            Some(last) if contiguous => Ok(last),
+            _ => Err(Failure::new(
+                FailureKind::Invalid,
+                format!(
+                    "append to session {:?}: its records must be contiguous from sequence {}",
+                    self.session_id,
+                    self.expected_sequence.saturating_add(1),
+                ),
+            )),
+        }
+    }
+}

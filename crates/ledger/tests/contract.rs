@@ -1,0 +1,69 @@
+//! Both stores keep the contract.
+
+use macp_ledger::sqlite::{Options, SqliteStore};
+use macp_ledger::{Append, AppendError, Failure, Filter, Head, MemoryStore, Record, Store, contract};
+use tempfile::TempDir;
+
+#[test]
+fn memory_keeps_the_contract() {
+    contract::run(|| Box::new(MemoryStore::new()));
+}
+
+#[test]
+fn sqlite_keeps_the_contract() {
+    contract::run(|| Box::new(Scratch::new(Options::default())));
+}
+
+#[test]
+fn sqlite_keeps_the_contract_while_checkpoints_never_cease() {
+    contract::run(|| Box::new(Scratch::new(Options { checkpoint_pages: 1, ..Options::default() })));
+}
+
+/// A store whose directory goes away with it.
+#[derive(Debug)]
+struct Scratch {
+    store: SqliteStore,
+    _directory: TempDir,
+}
+
+impl Scratch {
+    fn new(options: Options) -> Self {
+        let directory = TempDir::new().expect("a temporary directory");
+        let store = SqliteStore::open_with(directory.path(), options).expect("an empty store");
+        Self { store, _directory: directory }
+    }
+}
+
+impl Store for Scratch {
+    fn append(&self, batch: &[Append]) -> Vec<Result<(), AppendError>> {
+        self.store.append(batch)
+    }
+
+    fn head(&self, session_id: &str) -> Result<Option<Head>, Failure> {
+        self.store.head(session_id)
+    }
+
+    fn read(&self, session_id: &str, after: u64, limit: usize, bytes_max: usize) -> Result<Vec<Record>, Failure> {
+        self.store.read(session_id, after, limit, bytes_max)
+    }
+
+    fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure> {
+        self.store.list(after, limit, filter)
+    }
+
+    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Head>, Failure> {
+        self.store.due(now_ms, limit)
+    }
+
+    fn next_deadline(&self) -> Result<Option<i64>, Failure> {
+        self.store.next_deadline()
+    }
+
+    fn open_sessions(&self) -> Result<u64, Failure> {
+        self.store.open_sessions()
+    }
+
+    fn probe(&self) -> Result<(), Failure> {
+        self.store.probe()
+    }
+}

@@ -1,0 +1,43 @@
+//! gRPC clients and servers of the two services, over the messages of `macp-wire`.
+//!
+//! Only generated stubs live here, under names that read well at the point of use: `runtime::Client`,
+//! `history::Server`. They are a crate of their own so that `macp-wire` and what builds on it stay free of an async
+//! runtime.
+
+/// `macp.v1.MACPRuntimeService`.
+pub mod runtime {
+    #[allow(
+        clippy::all,
+        rustdoc::all,
+        unreachable_pub,
+        missing_debug_implementations
+    )]
+    mod generated {
+        include!(concat!(env!("OUT_DIR"), "/macp.v1.rs"));
+    }
+
+    pub use generated::{
+        macp_runtime_service_client::{self, MacpRuntimeServiceClient as Client},
+        macp_runtime_service_server::{
+            self, MacpRuntimeService as Service, MacpRuntimeServiceServer as Server,
+        },
+    };
+}
+
+/// `macp.history.v1.HistoryService`.
+pub mod history {
+    #[allow(
+        clippy::all,
+        rustdoc::all,
+        unreachable_pub,
+        missing_debug_implementations
+    )]
+    mod generated {
+        include!(concat!(env!("OUT_DIR"), "/macp.history.v1.rs"));
+    }
+
+    pub use generated::{
+        history_service_client::{self, HistoryServiceClient as Client},
+        history_service_server::{self, HistoryService as Service, HistoryServiceServer as Server},
+    };
+}
