@@ -1,1 +1,32 @@
-//! 
+//! Histories away from the engine: checked, replayed, taken away and brought back.
+//!
+//! This room reads what the ledger keeps and decides it again with the kernel. It never orders, never accepts and
+//! never runs beside a clock: the server's history service and the command line both stand on it, so that what one
+//! proves the other proves too.
+//!
+//! ```text
+//!  store ──History──┐
+//!                   ├──▶ Source ──▶ verify · replay · export
+//!  export file ─────┘                         │
+//!  store ◀── import ◀─────────────────────────┘
+//! ```
+
+mod export;
+mod file;
+mod import;
+mod keys;
+mod replay;
+mod source;
+mod trace_replay;
+mod trace_writer;
+mod verify;
+
+pub use export::Exporter;
+pub use file::{ExportFile, FileError};
+pub use import::{ImportError, Imported, import};
+pub use keys::{Keys, KeysError};
+pub use replay::{Replay, replay};
+pub use source::{ReadError, Source};
+pub use trace_replay::{TraceDifference, TraceError, TraceReport, is_trace, replay_trace};
+pub use trace_writer::TraceWriter;
+pub use verify::{Bad, Unreadable, Verification, verify};

@@ -1,1 +1,85 @@
-fn main() {}
+//! The `macp` command: one binary to serve sessions, look at them, and prove what they decided.
+//!
+//! One file per command under `commands/`. Data goes to stdout, everything else to stderr; `--json` turns data into
+//! one JSON value per line. Exit codes: 0 for success, 1 for a negative finding (a refused message, a divergence, a
+//! damaged history), 2 when the command could not do its work.
+
+mod commands;
+mod logging;
+mod output;
+mod progress;
+mod remote;
+mod settings;
+mod source;
+mod table;
+mod text;
+mod time;
+mod view;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::commands::Command;
+use crate::output::Output;
+
+/// A durable, replayable runtime for the Multi-Agent Coordination Protocol.
+///
+/// Agents send envelopes; the server decides in one order which of them become history; anyone can replay that
+/// history later and get the same decisions. Try `macp demo` first.
+#[derive(Debug, Parser)]
+#[command(name = "macp", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "Exit codes: 0 success, 1 negative finding, 2 usage error or failure.")]
+struct Cli {
+    /// Print data as JSON, one value per line
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What a command found out, for the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finding {
+    Positive,
+    Negative,
+}
+
+impl Finding {
+    fn from_ok(ok: bool) -> Finding {
+        if ok { Finding::Positive } else { Finding::Negative }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let output = Output::new(cli.json);
+    match run(cli.command, &output) {
+        Ok(Finding::Positive) => ExitCode::SUCCESS,
+        Ok(Finding::Negative) => ExitCode::from(1),
+        // Whoever reads our output has seen enough, as `head` does.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            output.failure(&error);
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(command: Command, output: &Output) -> anyhow::Result<Finding> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let finding = runtime.block_on(command.run(output));
+    // A task that still waits for a peer must not keep the process.
+    runtime.shutdown_background();
+    let finding = finding?;
+    output.flush()?;
+    Ok(finding)
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}

@@ -1,1 +1,35 @@
-//! 
+//! The doors: one port on which gRPC and plain HTTP are served.
+//!
+//! This room knows transports, credentials and limits, and no rule of the protocol: a request is decoded, its caller
+//! identified, the engine asked, the answer encoded.
+//!
+//! ```text
+//!  TCP ──▶ listener ──▶ guard ──▶ runtime (macp.v1)  ──▶ engine ──▶ …
+//!                          │────▶ history (macp.history.v1) ──▶ store, archive
+//!                          │────▶ health, reflection
+//!                          └────▶ http (/healthz, /readyz, /metrics)
+//! ```
+//!
+//! Invariants: every refusal of an envelope travels in its answer and not in a status; every status carries a code of
+//! the registry; whatever streams is bounded, and ends when the client leaves or the server drains.
+
+mod ack;
+mod context;
+mod drain;
+mod guard;
+mod health;
+mod history;
+mod http;
+mod identity;
+mod listener;
+mod metrics;
+mod observer;
+mod outbound;
+mod rate;
+mod runtime;
+mod settings;
+mod startup;
+mod status;
+
+pub use settings::{AuditSettings, Reloadable, Settings};
+pub use startup::{Server, ShutdownError, StartError};

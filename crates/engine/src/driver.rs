@@ -50,6 +50,7 @@ pub(crate) fn run(mut shard: Shard<Waiter>, wiring: Wiring) {
             shard.step(event, clock(), &mut effects);
         }
         shard.flush(&mut effects);
+        wiring.resident.store(shard.resident(), Ordering::Relaxed);
         for effect in effects.drain(..) {
             match effect {
                 Effect::Append(append) => appends.push(append),
@@ -60,7 +61,6 @@ pub(crate) fn run(mut shard: Shard<Waiter>, wiring: Wiring) {
             let batch = Batch { shard: wiring.index, appends: std::mem::take(&mut appends) };
             wiring.batches.send(batch).expect("the writer outlives the shards");
         }
-        wiring.resident.store(shard.resident(), Ordering::Relaxed);
     }
 }
 

@@ -190,7 +190,8 @@ impl Engine {
             let input = Input::Envelope { envelope: envelope.clone(), signature: signature.clone() };
             let command = Command { caller: caller.clone(), input };
             let limits = &inner.options.limits;
-            inner.observer.traced(trace::Event::new(clock(), &envelope.session_id, &command, limits, verdict));
+            let event = trace::Event::new(clock(), &envelope.session_id, 0, &command, limits, verdict);
+            inner.observer.traced(event);
         }
         Some(admitted.map(|envelope| inner.feed.signal(Signal { envelope, sender_authenticated })))
     }

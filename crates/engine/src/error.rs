@@ -20,6 +20,9 @@ pub enum Error {
     /// The history is whole but does not replay to the decisions it records.
     #[error("the session's history does not replay: {0}")]
     Replay(#[from] macp_kernel::replay::Stop),
+    /// The chain covers what a history says, not under which name it is kept.
+    #[error("the history kept for session {expected:?} is that of session {found:?}")]
+    Foreign { expected: String, found: String },
 }
 
 impl From<Failure> for Error {

@@ -156,10 +156,6 @@ impl Feed {
     pub(crate) fn watch_signals(&self) -> broadcast::Receiver<Arc<Signal>> {
         self.signals.subscribe()
     }
-
-    pub(crate) fn is_lifecycle_watched(&self) -> bool {
-        self.lifecycle.receiver_count() > 0
-    }
 }
 
 impl Subscriber {

@@ -33,7 +33,13 @@ pub fn load(store: &dyn Store, session_id: &str) -> Result<Option<Loaded>, Error
             replayer.feed(entry)?;
         }
     }
-    Ok(replayer.into_session().map(|session| Loaded { session, hash }))
+    let Some(session) = replayer.into_session() else {
+        return Ok(None);
+    };
+    if &**session.id() != session_id {
+        return Err(Error::Foreign { expected: session_id.to_owned(), found: session.id().to_string() });
+    }
+    Ok(Some(Loaded { session, hash }))
 }
 
 /// One loader thread: takes ids from the shared queue until it closes.

@@ -17,6 +17,9 @@ use crate::{Caller, Command, Input, Limits, Session, SignatureCheck, ambient};
 pub struct Event {
     pub at_ms: i64,
     pub session_id: String,
+    /// Sequence of the session's last entry before the event; 0 when there was no session. A replay that stands
+    /// elsewhere has not seen the whole session and does not compare.
+    pub after_sequence: u64,
     pub caller: Caller,
     pub limits: Limits,
     pub input: TracedInput,
@@ -57,6 +60,7 @@ impl Event {
     pub fn new(
         at_ms: i64,
         session_id: &str,
+        after_sequence: u64,
         command: &Command,
         limits: &Limits,
         verdict: TracedVerdict,
@@ -81,6 +85,7 @@ impl Event {
         Event {
             at_ms,
             session_id: session_id.to_owned(),
+            after_sequence,
             caller: command.caller.clone(),
             limits: limits.clone(),
             input,
@@ -138,8 +143,8 @@ pub enum Comparison {
     Same,
     /// An operational refusal: outside the replay boundary.
     Operational,
-    /// The session's start is not in the trace, so there is nothing to decide on.
-    NoStart,
+    /// Not everything before it is in the trace, so there is nothing to decide on.
+    Incomplete,
     Different { expected: TracedVerdict, found: TracedVerdict },
 }
 
@@ -163,13 +168,13 @@ impl Replayer {
                     Some(Err(rejection)) => (&rejection).into(),
                     None => match self.decide(event, &command) {
                         Some(verdict) => verdict,
-                        None => return Ok(Comparison::NoStart),
+                        None => return Ok(Comparison::Incomplete),
                     },
                 }
             }
             Input::Cancel { .. } | Input::Expire => match self.decide(event, &command) {
                 Some(verdict) => verdict,
-                None => return Ok(Comparison::NoStart),
+                None => return Ok(Comparison::Incomplete),
             },
         };
         if found == event.verdict {
@@ -178,22 +183,12 @@ impl Replayer {
         Ok(Comparison::Different { expected: event.verdict.clone(), found })
     }
 
-    /// None when the session was there before the trace began: its existence shows in the recorded verdict.
+    /// None when the trace does not tell how the session came to where it stood.
     fn decide(&mut self, event: &Event, command: &Command) -> Option<TracedVerdict> {
-        let known = self.sessions.get(&event.session_id).is_some_and(Option::is_some);
-        let starts = matches!(&command.input, Input::Envelope { envelope, .. }
-            if envelope.message_type == crate::admission::classic::SESSION_START);
-        let existed_before = !known
-            && match (&event.verdict, starts) {
-                (TracedVerdict::Accepted, starts) => !starts,
-                (TracedVerdict::Duplicate | TracedVerdict::Unchanged, _) => true,
-                (TracedVerdict::Rejected { code, .. }, _) => code == "SESSION_NOT_OPEN",
-                (TracedVerdict::Relayed, _) => false,
-            };
-        if existed_before {
+        let slot = self.sessions.entry(event.session_id.clone()).or_default();
+        if slot.as_ref().map_or(0, Session::sequence) != event.after_sequence {
             return None;
         }
-        let slot = self.sessions.entry(event.session_id.clone()).or_default();
         Some((&step(slot, command, event.at_ms, &event.limits).settled).into())
     }
 }

@@ -170,6 +170,7 @@ impl<R> Shard<R> {
             // A read touches the session: what time made due happens first.
             RequestKind::Read => (Command { caller: Caller::anonymous(), input: Input::Expire }, true),
         };
+        let after_sequence = resident.session.as_ref().map_or(0, Session::sequence);
         let outcome = step(&mut resident.session, &command, now, &self.limits);
         let decided_something = !outcome.entries.is_empty();
         let was_unflushed = resident.pending.index.is_some();
@@ -185,9 +186,10 @@ impl<R> Shard<R> {
             // A read is no input of its own, unless it was the touch that noticed the deadline.
             Answer::Read(_) => decided_something.then_some(TracedVerdict::Accepted),
         });
-        let trace = traced
-            .flatten()
-            .map(|verdict| Box::new(trace::Event::new(now, &session_id, &command, &self.limits, verdict)));
+        let trace = traced.flatten().map(|verdict| {
+            let limits = &self.limits;
+            Box::new(trace::Event::new(now, &session_id, after_sequence, &command, limits, verdict))
+        });
         let outgoing = lifecycle
             .into_iter()
             .map(Outgoing::Lifecycle)
@@ -237,7 +239,8 @@ impl<R> Shard<R> {
     /// ends without being loaded, from what the index says of it.
     fn expire(&mut self, head: Head, now: i64) {
         let session_id = Arc::clone(&head.session_id);
-        let traced = self.traced_expiry(&session_id, now);
+        let decided = self.slots.get(&session_id).and_then(Slot::session).map(Session::sequence);
+        let traced = self.traced_expiry(&session_id, decided.unwrap_or(head.sequence), now);
         match self.slots.get_mut(&session_id) {
             Some(slot) => {
                 let Some(resident) = slot.resident_mut() else {
@@ -268,10 +271,11 @@ impl<R> Shard<R> {
         }
     }
 
-    fn traced_expiry(&self, session_id: &str, now: i64) -> Option<Outgoing<R>> {
+    fn traced_expiry(&self, session_id: &str, after_sequence: u64, now: i64) -> Option<Outgoing<R>> {
         let command = Command { caller: Caller::anonymous(), input: Input::Expire };
         self.trace.then(|| {
-            let event = trace::Event::new(now, session_id, &command, &self.limits, TracedVerdict::Accepted);
+            let verdict = TracedVerdict::Accepted;
+            let event = trace::Event::new(now, session_id, after_sequence, &command, &self.limits, verdict);
             Outgoing::Trace(Box::new(event))
         })
     }
@@ -345,7 +349,7 @@ fn decide_absent<R>(request: Request<R>, now: i64, limits: &Limits, trace: bool)
             let mut nothing = None;
             let settled = step(&mut nothing, &command, now, limits).settled;
             if trace {
-                let event = trace::Event::new(now, &session_id, &command, limits, (&settled).into());
+                let event = trace::Event::new(now, &session_id, 0, &command, limits, (&settled).into());
                 effects.push(Effect::Send(Outgoing::Trace(Box::new(event))));
             }
             Answer::Verdict(Reply { settled, state: None })

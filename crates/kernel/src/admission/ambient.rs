@@ -47,9 +47,11 @@ fn admit_classic(
             return Err(Rejection::invalid("sender is empty"));
         }
         check_progress_shape(envelope)?;
-        check_progress_payload(envelope)?;
     }
     check_rate(caller)?;
+    if envelope.message_type == PROGRESS {
+        check_progress_payload(envelope)?;
+    }
     check_signature(signature, limits.signatures)?;
     Ok(Envelope { sender: sender.to_owned(), ..envelope.clone() })
 }

@@ -40,6 +40,11 @@ pub(super) fn decision(recorded: &Entry, verdict: &Verdict) -> Divergence {
     divergence(recorded, "decision", "accepted", &found)
 }
 
+/// The envelope belongs to another session than the history it stands in.
+pub(super) fn foreign(recorded: &Entry, session_id: &str, found: &str) -> Divergence {
+    divergence(recorded, "input.session_id", session_id, found)
+}
+
 /// Compares the entry made now with the recorded one, field by field.
 pub(super) fn entries(recorded: &Entry, decided: &Entry) -> Option<Divergence> {
     macro_rules! same {

@@ -1,20 +1,22 @@
 //! Replay: decide again over the recorded inputs, and compare.
 //!
 //! The same functions decide here as on live traffic; what was operational then (identity checks, rates, skew, the
-//! server's own limits) is not asked again, and what the session was bound to comes out of its first entry. No clock,
-//! configuration or network is read.
+//! server's own limits) is not asked again, and what the session was bound to comes out of its first entry. Signatures
+//! are verified again with the keys recorded beside them. No clock, configuration or network is read.
 
 mod compare;
 mod versions;
 
 use bytes::Bytes;
-use macp_wire::history::v1::{Binding, Entry, entry};
+use macp_wire::history::v1::{Binding, Entry, RecordedSignature, entry};
+use macp_wire::v1::Envelope;
 
 pub use compare::Divergence;
 pub use versions::Versions;
 
 use crate::decide::Verdict;
 use crate::mode::Determinism;
+use crate::signature::verify_bytes;
 use crate::{
     Caller, Command, Input, Limits, ProfileSetting, Session, SignatureCheck, SignatureRule, State,
     apply, decide,
@@ -88,6 +90,11 @@ impl Replayer {
             self.begin(recorded)?;
         }
         let command = command(recorded)?;
+        if let (Some(session), Input::Envelope { envelope, .. }) = (&self.slot, &command.input)
+            && envelope.session_id != **session.id()
+        {
+            return Err(Stop::Diverged(compare::foreign(recorded, session.id(), &envelope.session_id)));
+        }
         let now = recorded.accepted_at_unix_ms;
         match decide(self.slot.as_ref(), &command, now, &self.limits) {
             Verdict::Accept(accepted) => {
@@ -168,13 +175,7 @@ fn command(recorded: &Entry) -> Result<Command, Stop> {
     };
     let input = match &recorded.input {
         Some(entry::Input::Envelope(envelope)) => {
-            let signature = match &recorded.signature {
-                None => SignatureCheck::Absent,
-                Some(signature) if signature.public_key.is_empty() => {
-                    SignatureCheck::Unregistered(signature.clone())
-                }
-                Some(signature) => SignatureCheck::Valid(signature.clone()),
-            };
+            let signature = signature_check(envelope, recorded.signature.as_ref());
             Input::Envelope { envelope: envelope.clone(), signature }
         }
         Some(entry::Input::SessionCancel(cancel)) => Input::Cancel { reason: cancel.reason.clone() },
@@ -187,6 +188,22 @@ fn command(recorded: &Entry) -> Result<Command, Stop> {
         }
     };
     Ok(Command { caller, input })
+}
+
+/// Verifies a recorded signature again, with the key it was admitted with. A signature covers the envelope as recorded,
+/// because whoever signs names the sender, and only an unnamed sender is filled in on admission.
+fn signature_check(envelope: &Envelope, recorded: Option<&RecordedSignature>) -> SignatureCheck {
+    let Some(recorded) = recorded else {
+        return SignatureCheck::Absent;
+    };
+    if recorded.public_key.is_empty() {
+        return SignatureCheck::Unregistered(recorded.clone());
+    }
+    let bytes = recorded.signature.as_ref().map_or(&[][..], |signature| &signature.signature);
+    match verify_bytes(envelope, bytes, &recorded.public_key) {
+        Ok(()) => SignatureCheck::Valid(recorded.clone()),
+        Err(error) => SignatureCheck::Invalid(error.to_string()),
+    }
 }
 
 fn step(recorded: &Entry, state: State) -> Step {

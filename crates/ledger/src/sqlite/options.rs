@@ -2,7 +2,7 @@
 
 /// Pages in the write-ahead log at which it is copied into the database and started over: 16 MiB. More would write
 /// the database less often; less keeps recovery after a crash, which reads the log once, below some 20 ms.
-const CHECKPOINT_PAGES: u64 = 1_024;
+const CHECKPOINT_PAGES: u64 = 4_096;
 
 /// How a SQLite store is opened.
 #[derive(Clone, Debug)]

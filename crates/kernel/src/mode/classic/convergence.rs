@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::{Rejection, Roster};
 
@@ -18,7 +18,7 @@ pub struct Strategy {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(try_from = "String")]
 enum Kind {
     AllEqual,
     Majority,
@@ -26,12 +26,41 @@ enum Kind {
     Weighted,
 }
 
+impl Kind {
+    const ALL: [Kind; 4] = [Kind::AllEqual, Kind::Majority, Kind::Threshold, Kind::Weighted];
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::AllEqual => "all_equal",
+            Kind::Majority => "majority",
+            Kind::Threshold => "threshold",
+            Kind::Weighted => "weighted",
+        }
+    }
+}
+
+/// By way of a string, because a derived reader would also take a variant spelled as an object.
+impl TryFrom<String> for Kind {
+    type Error = &'static str;
+
+    fn try_from(name: String) -> Result<Self, Self::Error> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name).ok_or("there is no such strategy")
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Choice {
     strategy: Kind,
+    #[serde(default, deserialize_with = "given")]
     threshold: Option<u64>,
+    #[serde(default, deserialize_with = "given")]
     weights: Option<BTreeMap<String, u64>>,
+}
+
+/// A member that is there has a value: null is not the same as leaving it out.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 impl Strategy {
@@ -51,6 +80,10 @@ impl Strategy {
     }
 
     fn chosen(roster: &Roster, choice: serde_json::Value) -> Result<Strategy, Rejection> {
+        // A derived reader would also take the members as an array.
+        if !choice.is_object() {
+            return Err(Rejection::invalid("convergence in the context is no object"));
+        }
         let choice: Choice = serde_json::from_value(choice)
             .map_err(|error| Rejection::invalid(format!("convergence in the context: {error}")))?;
         let participants = roster.len() as u64;
@@ -111,12 +144,7 @@ impl Strategy {
     }
 
     pub fn name(&self) -> &'static str {
-        match self.kind {
-            Kind::AllEqual => "all_equal",
-            Kind::Majority => "majority",
-            Kind::Threshold => "threshold",
-            Kind::Weighted => "weighted",
-        }
+        self.kind.name()
     }
 }
 

@@ -1,0 +1,81 @@
+//! Brings an export into a store: ended sessions only, so that no session ever has two authorities.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use macp_kernel::{Session, replay};
+use macp_ledger::{Append, AppendError, Failure, IndexUpdate, Record, Store};
+use macp_wire::v1::SessionMetadata;
+
+use crate::{ExportFile, FileError, ReadError, Source};
+
+/// What an import did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Imported {
+    New { session_id: String, entries: u64 },
+    /// The very same history is there already.
+    AlreadyThere { session_id: String },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("the export is damaged: {0}")]
+    Damaged(ReadError),
+    #[error("the export does not replay: {0}")]
+    Replay(#[from] replay::Stop),
+    #[error("session {0:?} has not ended; its authority is the server it runs on")]
+    Open(String),
+    #[error("another history of session {0:?} is there already; nothing was changed")]
+    Differs(String),
+    #[error(transparent)]
+    Store(#[from] Failure),
+    #[error("the session could not be stored: {0}")]
+    Append(#[from] AppendError),
+}
+
+/// Checks an export from end to end, chain and decisions, and stores it whole or not at all.
+pub fn import(path: &Path, store: &dyn Store) -> Result<Imported, ImportError> {
+    let mut source = Source::File(ExportFile::open(path)?);
+    let mut replayer = replay::Replayer::default();
+    let mut records: Vec<Record> = Vec::new();
+    loop {
+        let page = source.next_page().map_err(ImportError::Damaged)?;
+        if page.is_empty() {
+            break;
+        }
+        for (record, entry) in page {
+            replayer.feed(&entry)?;
+            records.push(record);
+        }
+    }
+    let session_id: Arc<str> = source.session_id().into();
+    let Some(session) = replayer.into_session() else {
+        return Err(replay::Stop::Refused("the history has no entry".to_owned()).into());
+    };
+    if session.state().is_open() {
+        return Err(ImportError::Open(session_id.to_string()));
+    }
+    let entries = records.len() as u64;
+    if let Some(head) = store.head(&session_id)? {
+        let same = records.last().is_some_and(|last| last.sequence == head.sequence && last.hash == head.hash);
+        return match same {
+            true => Ok(Imported::AlreadyThere { session_id: session_id.to_string() }),
+            false => Err(ImportError::Differs(session_id.to_string())),
+        };
+    }
+    let append = Append { session_id: Arc::clone(&session_id), expected_sequence: 0, records, index: index(&session) };
+    store.append(&[append]).into_iter().next().unwrap_or(Ok(()))?;
+    Ok(Imported::New { session_id: session_id.to_string(), entries })
+}
+
+fn index(session: &Session) -> IndexUpdate {
+    let metadata: SessionMetadata = session.summary();
+    IndexUpdate {
+        open: false,
+        deadline_ms: session.position().deadline_ms,
+        state: session.state().to_wire().into(),
+        summary: Some(prost::Message::encode_to_vec(&metadata).into()),
+    }
+}

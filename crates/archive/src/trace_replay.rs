@@ -1,0 +1,104 @@
+//! Replays a recorded trace file: every input gets the same verdict again, the refused ones too.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use macp_kernel::trace::{Comparison, Event, Replayer, TracedVerdict};
+use serde::{Deserialize, Serialize};
+
+/// Names the format in the first line.
+const FORMAT: &str = "macp-trace/1";
+
+/// One line of a trace file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum TraceLine {
+    Format(String),
+    Event(Box<Event>),
+    /// Events that were dropped here.
+    Lost { lost: u64 },
+}
+
+impl TraceLine {
+    pub(crate) fn header() -> TraceLine {
+        TraceLine::Format(FORMAT.to_owned())
+    }
+}
+
+/// What replaying a trace showed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TraceReport {
+    pub events: u64,
+    pub same: u64,
+    /// Operational refusals, which are not compared.
+    pub operational: u64,
+    /// Events of sessions whose earlier events are not in the trace, which are not compared.
+    pub incomplete: u64,
+    pub different: u64,
+    /// Events that were not recorded.
+    pub lost: u64,
+}
+
+/// An input that got another verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceDifference {
+    /// In the file, from 1.
+    pub line: u64,
+    pub session_id: String,
+    pub expected: TracedVerdict,
+    pub found: TracedVerdict,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    #[error("cannot read {path}")]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{path} is not a trace: its first line does not say {FORMAT}")]
+    Format { path: PathBuf },
+    #[error("line {line} of the trace is unreadable: {reason}")]
+    Line { line: u64, reason: String },
+}
+
+/// Whether a file is a trace, by its first line.
+pub fn is_trace(path: &Path) -> io::Result<bool> {
+    let mut first = Vec::new();
+    io::Read::take(BufReader::new(File::open(path)?), 256).read_until(b'\n', &mut first)?;
+    Ok(matches!(serde_json::from_slice(&first), Ok(TraceLine::Format(format)) if format == FORMAT))
+}
+
+/// Decides every event of a trace again and compares.
+pub fn replay_trace(
+    path: &Path,
+    on_difference: &mut dyn FnMut(&TraceDifference),
+) -> Result<TraceReport, TraceError> {
+    let io = |source| TraceError::Io { path: path.to_owned(), source };
+    if !is_trace(path).map_err(io)? {
+        return Err(TraceError::Format { path: path.to_owned() });
+    }
+    let mut report = TraceReport::default();
+    let mut replayer = Replayer::default();
+    for (number, text) in (1..).zip(BufReader::new(File::open(path).map_err(io)?).lines()) {
+        let bad = |reason: String| TraceError::Line { line: number, reason };
+        let event = match serde_json::from_str(&text.map_err(io)?).map_err(|error| bad(error.to_string()))? {
+            TraceLine::Format(_) => continue,
+            TraceLine::Lost { lost } => {
+                report.lost += lost;
+                continue;
+            }
+            TraceLine::Event(event) => event,
+        };
+        report.events += 1;
+        match replayer.feed(&event).map_err(bad)? {
+            Comparison::Same => report.same += 1,
+            Comparison::Operational => report.operational += 1,
+            Comparison::Incomplete => report.incomplete += 1,
+            Comparison::Different { expected, found } => {
+                report.different += 1;
+                let session_id = event.session_id.clone();
+                on_difference(&TraceDifference { line: number, session_id, expected, found });
+            }
+        }
+    }
+    Ok(report)
+}

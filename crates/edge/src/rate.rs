@@ -1,0 +1,159 @@
+//! How much one sender may ask for: a sliding minute, with a bucket for SessionStarts and one for everything else.
+//!
+//! Time comes in as an argument. Memory is bounded: a sender costs a fixed number of counters, and once too many are
+//! tracked all further ones share a bucket, so that inventing names gains nothing.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use smol_str::SmolStr;
+
+/// Counters per window: one a second. A request counts for 60 s and at most one second more.
+const SLOTS: usize = 60;
+
+/// Senders with buckets of their own, some 5 MB of counters.
+const SENDERS_MAX: usize = 10_000;
+
+/// What is being asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Start,
+    Message,
+}
+
+/// The share is used up; there is room again after this time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exhausted {
+    pub(crate) retry_after: Duration,
+}
+
+/// The limits of a server; 0 is no limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PerMinute {
+    pub(crate) starts: u32,
+    pub(crate) messages: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    per_minute: PerMinute,
+    senders_max: usize,
+    buckets: Mutex<Buckets>,
+}
+
+#[derive(Debug, Default)]
+struct Buckets {
+    senders: HashMap<SmolStr, Sender>,
+    /// Shared by those for whom there was no room.
+    others: Sender,
+    /// Second of the last look for senders to forget.
+    swept: u64,
+}
+
+#[derive(Debug, Default)]
+struct Sender {
+    starts: Window,
+    messages: Window,
+}
+
+/// Requests of the last minute, by second.
+#[derive(Debug)]
+struct Window {
+    counts: [u32; SLOTS],
+    /// Second of the newest slot.
+    second: u64,
+    total: u32,
+}
+
+impl Limiter {
+    /// None when nothing is limited.
+    pub(crate) fn new(per_minute: PerMinute) -> Option<Self> {
+        Self::with_senders_max(per_minute, SENDERS_MAX)
+    }
+
+    fn with_senders_max(per_minute: PerMinute, senders_max: usize) -> Option<Self> {
+        let limits = per_minute.starts > 0 || per_minute.messages > 0;
+        limits.then(|| Limiter { per_minute, senders_max, buckets: Mutex::default() })
+    }
+
+    /// Takes one request out of a sender's share. A refused one does not count against it.
+    pub(crate) fn take(&self, sender: &str, kind: Kind, now: Duration) -> Result<(), Exhausted> {
+        let limit = match kind {
+            Kind::Start => self.per_minute.starts,
+            Kind::Message => self.per_minute.messages,
+        };
+        if limit == 0 {
+            return Ok(());
+        }
+        // The counters are whole between any two of their changes, so a poisoned lock guards nothing broken.
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let sender = buckets.of(sender, self.senders_max, now);
+        let window = match kind {
+            Kind::Start => &mut sender.starts,
+            Kind::Message => &mut sender.messages,
+        };
+        window.take(limit, now)
+    }
+}
+
+impl Buckets {
+    fn of(&mut self, sender: &str, senders_max: usize, now: Duration) -> &mut Sender {
+        if !self.senders.contains_key(sender) {
+            if self.senders.len() >= senders_max && self.swept != now.as_secs() {
+                self.swept = now.as_secs();
+                self.senders.retain(|_, sender| !sender.is_idle(now));
+            }
+            if self.senders.len() >= senders_max {
+                return &mut self.others;
+            }
+        }
+        self.senders.entry(SmolStr::new(sender)).or_default()
+    }
+}
+
+impl Sender {
+    fn is_idle(&mut self, now: Duration) -> bool {
+        self.starts.advance(now);
+        self.messages.advance(now);
+        self.starts.total == 0 && self.messages.total == 0
+    }
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Window { counts: [0; SLOTS], second: 0, total: 0 }
+    }
+}
+
+impl Window {
+    fn take(&mut self, limit: u32, now: Duration) -> Result<(), Exhausted> {
+        self.advance(now);
+        if self.total >= limit {
+            return Err(Exhausted { retry_after: self.retry_after(now) });
+        }
+        self.counts[slot(self.second)] += 1;
+        self.total += 1;
+        Ok(())
+    }
+
+    /// Empties the slots whose second is a minute past.
+    fn advance(&mut self, now: Duration) {
+        let passed = now.as_secs().saturating_sub(self.second);
+        for second in (self.second + 1..).take(usize::try_from(passed).unwrap_or(SLOTS).min(SLOTS)) {
+            self.total -= std::mem::take(&mut self.counts[slot(second)]);
+        }
+        self.second += passed;
+    }
+
+    /// Until the oldest slot with something in it is emptied.
+    fn retry_after(&self, now: Duration) -> Duration {
+        let oldest = (self.second + 1 + 1..).zip(1..).find(|_| true).map_or(self.second, |_| self.second);
+        let ahead = (1..=SLOTS as u64).find(|ahead| self.counts[slot(oldest + ahead)] > 0).unwrap_or(1);
+        Duration::from_secs(self.second + ahead).saturating_sub(now)
+    }
+}
+
+fn slot(second: u64) -> usize {
+    usize::try_from(second % SLOTS as u64).expect("smaller than the number of slots")
+}

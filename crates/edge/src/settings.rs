@@ -1,0 +1,80 @@
+//! What an operator can set about the doors.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use macp_wire::v1::Root;
+
+/// Settings of a server; the defaults are those of local development.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub listen: SocketAddr,
+    /// Allows an address other machines can reach although there is neither TLS nor authentication.
+    pub allow_insecure: bool,
+    pub engine: macp_engine::Options,
+    /// SessionStarts of one sender in any 60 seconds; 0 is no limit.
+    pub start_limit_per_minute: u32,
+    /// Other envelopes of one sender in any 60 seconds; 0 is no limit.
+    pub message_limit_per_minute: u32,
+    /// Sessions or entries on a page when the client asks for no number.
+    pub list_page_size_default: usize,
+    /// Most sessions or entries on a page, whatever the client asks for.
+    pub list_page_size_max: usize,
+    /// HTTP/2 streams one connection may have open at once.
+    pub streams_per_connection_max: u32,
+    /// How long a unary call may take.
+    pub request_timeout: Duration,
+    /// How long a drain waits for what is in flight.
+    pub drain_timeout: Duration,
+    /// The agent id of the runtime itself.
+    pub runtime_id: String,
+    /// Serve gRPC reflection.
+    pub reflection: bool,
+    /// Record every verdict, refusals too, in a trace file.
+    pub audit: Option<AuditSettings>,
+    pub reloadable: Reloadable,
+}
+
+/// Where verdicts are recorded, and how much of them is kept.
+#[derive(Clone, Debug)]
+pub struct AuditSettings {
+    pub path: PathBuf,
+    pub bytes_per_file_max: u64,
+    pub files_max: usize,
+}
+
+/// What can change without a restart.
+#[derive(Clone, Debug, Default)]
+pub struct Reloadable {
+    pub roots: Vec<Root>,
+    pub keys: macp_archive::Keys,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            listen: (Ipv4Addr::LOCALHOST, 50051).into(),
+            allow_insecure: false,
+            engine: macp_engine::Options::default(),
+            start_limit_per_minute: 0,
+            message_limit_per_minute: 0,
+            list_page_size_default: 100,
+            list_page_size_max: 1000,
+            streams_per_connection_max: 1024,
+            request_timeout: Duration::from_secs(30),
+            drain_timeout: Duration::from_secs(10),
+            runtime_id: "macp-runtime".to_owned(),
+            reflection: true,
+            audit: None,
+            reloadable: Reloadable::default(),
+        }
+    }
+}
+
+impl AuditSettings {
+    /// Four files of 64 MiB each.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        AuditSettings { path: path.into(), bytes_per_file_max: 64 * 1024 * 1024, files_max: 4 }
+    }
+}

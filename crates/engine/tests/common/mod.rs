@@ -1,0 +1,119 @@
+//! Envelopes of classic sessions, and stores that fail on purpose.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use macp_engine::{Engine, Error, Options, Reply, Silent};
+use macp_kernel::{Caller, Command, Input, Settled, SignatureCheck};
+use macp_ledger::{Append, AppendError, Failure, FailureKind, Filter, Head, Record, Store};
+use macp_wire::classic::v1::SessionStartPayload;
+use macp_wire::v1::Envelope;
+use prost::Message;
+
+pub fn engine(store: Arc<dyn Store>, options: Options) -> Engine {
+    Engine::start(store, options, Arc::new(Silent)).expect("threads can be started")
+}
+
+pub fn envelope(session: &str, message_type: &str, message_id: &str, sender: &str, payload: &[u8]) -> Envelope {
+    Envelope {
+        macp_version: "1.0".into(),
+        message_type: message_type.into(),
+        message_id: message_id.into(),
+        session_id: session.into(),
+        sender: sender.into(),
+        payload: payload.to_vec().into(),
+        ..Envelope::default()
+    }
+}
+
+pub fn start(session: &str, ttl_ms: i64) -> Envelope {
+    let payload = SessionStartPayload { ttl_ms, ..SessionStartPayload::default() };
+    envelope(session, "SessionStart", "m-start", "alice", &payload.encode_to_vec())
+}
+
+pub fn command(envelope: Envelope) -> Command {
+    Command { caller: Caller::anonymous(), input: Input::Envelope { envelope, signature: SignatureCheck::Absent } }
+}
+
+pub async fn send(engine: &Engine, envelope: Envelope) -> Result<Reply, Error> {
+    let session = envelope.session_id.clone();
+    engine.submit(&session, command(envelope)).await
+}
+
+/// Sends and expects acceptance.
+pub async fn accept(engine: &Engine, envelope: Envelope) {
+    let reply = send(engine, envelope).await.expect("the engine answers");
+    assert!(matches!(reply.settled, Settled::Accepted { .. }), "{reply:?}");
+}
+
+/// A session up to the point where it can be committed.
+pub async fn open_decision(engine: &Engine, session: &str) {
+    accept(engine, start(session, 60_000)).await;
+    accept(engine, envelope(session, "Proposal", "m-p", "alice", br#"{"proposal_id":"p"}"#)).await;
+    accept(engine, envelope(session, "Vote", "m-v", "bob", br#"{"proposal_id":"p","vote":"approve"}"#)).await;
+}
+
+pub fn code(reply: &Reply) -> &str {
+    match &reply.settled {
+        Settled::Rejected(rejection) => rejection.code.as_str(),
+        other => panic!("not rejected: {other:?}"),
+    }
+}
+
+
+/// Fails appends while told to, and counts what it is asked.
+#[derive(Debug)]
+pub struct Flaky<S> {
+    pub inner: S,
+    pub broken: AtomicBool,
+    pub reads: AtomicU64,
+}
+
+impl<S> Flaky<S> {
+    pub fn new(inner: S) -> Arc<Self> {
+        Arc::new(Flaky { inner, broken: AtomicBool::new(false), reads: AtomicU64::new(0) })
+    }
+
+    fn failure() -> Failure {
+        Failure::new(FailureKind::DiskFull, "told to fail")
+    }
+}
+
+impl<S: Store> Store for Flaky<S> {
+    fn append(&self, batch: &[Append]) -> Vec<Result<(), AppendError>> {
+        if self.broken.load(Ordering::SeqCst) {
+            return batch.iter().map(|_| Err(AppendError::Failed(Self::failure()))).collect();
+        }
+        self.inner.append(batch)
+    }
+
+    fn head(&self, session_id: &str) -> Result<Option<Head>, Failure> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        self.inner.head(session_id)
+    }
+
+    fn read(&self, session_id: &str, after: u64, limit: usize, bytes_max: usize) -> Result<Vec<Record>, Failure> {
+        self.inner.read(session_id, after, limit, bytes_max)
+    }
+
+    fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure> {
+        self.inner.list(after, limit, filter)
+    }
+
+    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Head>, Failure> {
+        self.inner.due(now_ms, limit)
+    }
+
+    fn next_deadline(&self) -> Result<Option<i64>, Failure> {
+        self.inner.next_deadline()
+    }
+
+    fn open_sessions(&self) -> Result<u64, Failure> {
+        self.inner.open_sessions()
+    }
+
+    fn probe(&self) -> Result<(), Failure> {
+        if self.broken.load(Ordering::SeqCst) { Err(Self::failure()) } else { self.inner.probe() }
+    }
+}

@@ -1,0 +1,111 @@
+//! Failing writes, damaged histories: clear errors, nothing half there, and recovery without a restart.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use common::{Flaky, accept, command, engine, envelope, open_decision, send, start};
+use macp_engine::{Error, Options};
+use macp_kernel::Settled;
+use macp_ledger::{Append, IndexUpdate, MemoryStore, SqliteStore, Store};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_fails_writes_lets_reads_go_on_and_heals() {
+    let store = Flaky::new(MemoryStore::new());
+    let engine = engine(store.clone(), Options::default());
+    open_decision(&engine, "s").await;
+
+    store.broken.store(true, Ordering::SeqCst);
+    let failed = send(&engine, envelope("s", "Commitment", "c", "alice", b"")).await;
+    assert!(matches!(&failed, Err(Error::Write(cause)) if cause.contains("disk is full")), "{failed:?}");
+    assert!(!engine.is_healthy());
+    let snapshot = engine.session("s").await.expect("reads go on").expect("there");
+    assert_eq!(snapshot.ordinal, 3, "what was not stored is not shown");
+    let duplicate = send(&engine, envelope("s", "Vote", "m-v", "bob", b"{}")).await.expect("answered");
+    assert!(matches!(duplicate.settled, Settled::Duplicate { .. }));
+
+    store.broken.store(false, Ordering::SeqCst);
+    let healed = async {
+        while !engine.is_healthy() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), healed).await.expect("the probe notices");
+    accept(&engine, envelope("s", "Commitment", "c", "alice", b"")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_decided_on_a_failed_write_falls_with_it() {
+    let store = Flaky::new(MemoryStore::new());
+    let engine = engine(store.clone(), Options::default());
+    open_decision(&engine, "s").await;
+    store.broken.store(true, Ordering::SeqCst);
+    let burst: Vec<_> = (0..50)
+        .map(|at| {
+            let engine = engine.clone();
+            let message = if at % 2 == 0 { "Message" } else { "Commitment" };
+            let envelope = envelope("s", message, &format!("b{at}"), "alice", b"");
+            tokio::spawn(async move { engine.submit("s", command(envelope)).await })
+        })
+        .collect();
+    for one in burst {
+        let result = one.await.expect("no panic");
+        assert!(matches!(result, Err(Error::Write(_))), "an answer left that nothing durable backs: {result:?}");
+    }
+    store.broken.store(false, Ordering::SeqCst);
+    for at in 0..50 {
+        let message = envelope("s", "Message", &format!("b{at}"), "alice", b"");
+        let reply = send(&engine, message).await.expect("answered");
+        assert!(matches!(reply.settled, Settled::Accepted { .. }), "a failed write consumed an id: {reply:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_history_that_was_changed_stops_its_session_alone() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    {
+        let store = Arc::new(SqliteStore::open(directory.path()).expect("a store"));
+        let engine = engine(store.clone(), Options::default());
+        open_decision(&engine, "good").await;
+        // A history with a good chain that no rule would have let through.
+        let entry = macp_wire::history::v1::Entry { sequence: 1, ordinal: 1, ..Default::default() };
+        let record = macp_ledger::record::seal(None, &entry);
+        let index = IndexUpdate { open: true, deadline_ms: i64::MAX, state: 1, summary: None };
+        let append = Append { session_id: "bad".into(), expected_sequence: 0, records: vec![record], index };
+        assert!(store.append(&[append]).remove(0).is_ok());
+        let bad = send(&engine, envelope("bad", "Vote", "m", "a", b"{}")).await;
+        assert!(matches!(bad, Err(Error::Replay(_))), "{bad:?}");
+        accept(&engine, envelope("good", "Commitment", "c", "alice", b"")).await;
+        engine.shut_down();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn life_5_a_deadline_is_noticed_without_a_touch_and_without_a_load() {
+    let store = Arc::new(MemoryStore::new());
+    let first = engine(store.clone(), Options::default());
+    let mut lifecycle = first.watch_lifecycle();
+    accept(&first, start("resident", 50)).await;
+    accept(&first, start("evicted", 50)).await;
+    first.shut_down();
+    let created = lifecycle.recv().await.expect("an event");
+    assert_eq!(created.event, macp_engine::LifecycleEvent::Created);
+
+    // A new engine knows neither session, and nobody asks for them.
+    let second = engine(store.clone(), Options::default());
+    let mut lifecycle = second.watch_lifecycle();
+    for _ in 0..2 {
+        let expired = tokio::time::timeout(Duration::from_secs(20), lifecycle.recv()).await;
+        let expired = expired.expect("in time").expect("an event");
+        assert_eq!(expired.event, macp_engine::LifecycleEvent::Expired);
+        assert_eq!(expired.session.state, 3);
+        assert_eq!(expired.session.initiator, "alice");
+    }
+    assert_eq!(store.open_sessions().expect("countable"), 0);
+    let snapshot = second.session("evicted").await.expect("answered").expect("there");
+    assert_eq!(snapshot.metadata.state, 3);
+    assert_eq!(snapshot.sequence, 2);
+    second.shut_down();
+}

@@ -1,0 +1,224 @@
+//! Any bytes as a sequence of commands. One reader for the property tests and the fuzz target, so that what one finds
+//! the other can run.
+//!
+//! The small alphabets (three senders, a handful of ids and words) make commands meet: retries, votes on proposals
+//! that exist, contributions that agree. Where the alphabets choose "raw", the script's own bytes go in unread.
+
+use macp_kernel::{
+    Caller, Command, Credential, Input, Limits, ProfileSetting, SignatureCheck, SignatureRule,
+};
+use macp_wire::classic::v1::SessionStartPayload;
+use macp_wire::history::v1::RecordedSignature;
+use macp_wire::v1::Envelope;
+use prost::Message;
+
+const EPOCH_MS: i64 = 1_700_000_000_000;
+const STEPS_MAX: usize = 400;
+const SESSIONS: [&str; 3] = ["s1", "s2", "3f2504e0-4f89-41d3-9a0c-0305e82c3301"];
+const SENDERS: [&str; 4] = ["alice", "bob", "carol", ""];
+const MODES: [&str; 6] =
+    ["", "multi_round", "decision", "macp.mode.decision.v1", "macp.mode.multi_round.v1", "ext.multi_round.v1"];
+const ROSTERS: [&[&str]; 4] = [&["alice", "bob"], &[], &["alice", "bob", "carol"], &["bob", "alice", "bob"]];
+const CONTEXTS: [&str; 7] = [
+    "",
+    r#"{"convergence":{"strategy":"majority"}}"#,
+    r#"{"convergence":{"strategy":"threshold","threshold":2}}"#,
+    r#"{"convergence":{"strategy":"weighted","weights":{"alice":0,"bob":3}}}"#,
+    r#"{"convergence":{"strategy":"weighted","weights":{"bob":2},"threshold":3}}"#,
+    r#"{"convergence":{"strategy":"threshold","threshold":9}}"#,
+    "{",
+];
+/// Milliseconds between steps: mostly none, sometimes up to and over the deadlines, sometimes back.
+const PAUSES_MS: [i64; 12] = [0, 0, 0, 1, 1, 7, 500, 0, 30_000, 60_000, 60_001, -40];
+const TTLS_MS: [i64; 6] = [0, 1_000, 60_000, 1, -1, 86_400_001];
+const MESSAGES: [(&str, &str); 16] = [
+    ("Proposal", r#"{"proposal_id":"p1"}"#),
+    ("Proposal", r#"{"proposal_id":"p2","option":"o"}"#),
+    ("Vote", r#"{"proposal_id":"p1","vote":"approve"}"#),
+    ("Vote", r#"{"proposal_id":"p2","vote":"reject"}"#),
+    ("Evaluation", r#"{"proposal_id":"p1","confidence":0.5}"#),
+    ("Objection", r#"{"proposal_id":"p2","severity":"high"}"#),
+    ("Contribute", r#"{"value":"x"}"#),
+    ("Contribute", r#"{"value":"y"}"#),
+    ("Contribute", r#"{"value":"x"}"#),
+    ("Commitment", r#"{"commitment_id":"c1"}"#),
+    ("Message", "hello"),
+    ("Message", "resolve"),
+    ("Commitment", ""),
+    ("Signal", ""),
+    ("Progress", ""),
+    ("Unheard", ""),
+];
+
+/// Limits, and what happens under them.
+#[derive(Clone, Debug)]
+pub struct Script {
+    pub limits: Limits,
+    pub steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Step {
+    pub at_ms: i64,
+    pub session_id: String,
+    pub command: Command,
+}
+
+impl Script {
+    pub fn from_bytes(bytes: &[u8]) -> Script {
+        let mut reader = Reader(bytes);
+        let limits = limits(&mut reader);
+        let mut steps = Vec::new();
+        let mut now = EPOCH_MS;
+        while !reader.0.is_empty() && steps.len() < STEPS_MAX {
+            now += reader.pick(&PAUSES_MS);
+            steps.push(step(&mut reader, now));
+        }
+        Script { limits, steps }
+    }
+}
+
+/// Bytes read as choices. At their end every choice is the first.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn byte(&mut self) -> u8 {
+        match self.0.split_first() {
+            Some((first, rest)) => {
+                self.0 = rest;
+                *first
+            }
+            None => 0,
+        }
+    }
+
+    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[usize::from(self.byte()) % choices.len()]
+    }
+
+    /// True for one byte in `count`.
+    fn one_in(&mut self, count: u8) -> bool {
+        self.byte() % count == count - 1
+    }
+
+    fn raw(&mut self) -> Vec<u8> {
+        let length = usize::from(self.byte() % 64).min(self.0.len());
+        let (raw, rest) = self.0.split_at(length);
+        self.0 = rest;
+        raw.to_vec()
+    }
+}
+
+fn limits(reader: &mut Reader<'_>) -> Limits {
+    let mut limits = Limits::default();
+    match reader.byte() % 16 {
+        10 => limits.session_entries_max = 4,
+        11 => limits.session_bytes_max = 300,
+        12 => limits.payload_bytes_max = 20,
+        13 => limits.signatures = SignatureRule::Required,
+        14 => limits.profile = ProfileSetting::Classic,
+        15 => limits.skew_ms_max = 0,
+        _ => {}
+    }
+    limits
+}
+
+fn step(reader: &mut Reader<'_>, at_ms: i64) -> Step {
+    let session_id = reader.pick(&[0, 0, 0, 1, 1, 2]);
+    let session_id = SESSIONS[session_id].to_owned();
+    let kind = reader.byte() % 16;
+    let input = match kind {
+        0 | 1 => envelope(start(reader, &session_id, at_ms), reader),
+        14 if reader.one_in(2) => Input::Expire,
+        15 if reader.one_in(3) => Input::Cancel { reason: String::from_utf8_lossy(&reader.raw()).into_owned() },
+        13 if reader.one_in(4) => raw_envelope(reader, &session_id),
+        _ => envelope(message(reader, &session_id, at_ms), reader),
+    };
+    let caller = caller(reader, &input);
+    Step { at_ms, session_id, command: Command { caller, input } }
+}
+
+fn start(reader: &mut Reader<'_>, session_id: &str, now: i64) -> Envelope {
+    let payload = SessionStartPayload {
+        participants: reader.pick(&ROSTERS).iter().map(|name| (*name).to_owned()).collect(),
+        context: reader.pick(&CONTEXTS).into(),
+        ttl_ms: reader.pick(&TTLS_MS),
+        mode_version: reader.pick(&["", "1.0.0", "", "7"]).to_owned(),
+        configuration_version: reader.pick(&["", "c1"]).to_owned(),
+        ..SessionStartPayload::default()
+    };
+    let payload = if reader.one_in(8) { reader.raw() } else { payload.encode_to_vec() };
+    Envelope {
+        mode: reader.pick(&MODES).to_owned(),
+        message_type: "SessionStart".into(),
+        timestamp_unix_ms: reader.pick(&[0, now, now - 900, -1, 1, now + 200_000, i64::MAX]),
+        payload: payload.into(),
+        ..shell(reader, session_id)
+    }
+}
+
+fn message(reader: &mut Reader<'_>, session_id: &str, now: i64) -> Envelope {
+    let (message_type, payload) = reader.pick(&MESSAGES);
+    let payload = if reader.one_in(10) { reader.raw() } else { payload.into() };
+    let mode = if reader.one_in(8) { reader.pick(&MODES) } else { "" };
+    Envelope {
+        mode: mode.to_owned(),
+        message_type: message_type.to_owned(),
+        timestamp_unix_ms: reader.pick(&[0, now, i64::MIN]),
+        payload: payload.into(),
+        ..shell(reader, session_id)
+    }
+}
+
+/// What every envelope has. Few message ids, so that some come again.
+fn shell(reader: &mut Reader<'_>, session_id: &str) -> Envelope {
+    let version = if reader.one_in(32) { "2.0" } else { "1.0" };
+    let message_id = match reader.byte() {
+        255 => String::new(),
+        254 => "x".repeat(257),
+        number => format!("m{}", number % 40),
+    };
+    Envelope {
+        macp_version: version.to_owned(),
+        message_id,
+        session_id: session_id.to_owned(),
+        sender: reader.pick(&[0, 1, 0, 1, 2, 0, 1, 3]).min(SENDERS.len() - 1).to_string(),
+        ..Envelope::default()
+    }
+}
+
+fn envelope(mut envelope: Envelope, reader: &mut Reader<'_>) -> Input {
+    let sender: usize = envelope.sender.parse().expect("the shell numbers its sender");
+    envelope.sender = SENDERS[sender].to_owned();
+    let recorded = RecordedSignature::default;
+    let signature = match reader.byte() % 16 {
+        13 => SignatureCheck::Unregistered(recorded()),
+        14 => SignatureCheck::Invalid("forged".into()),
+        _ => SignatureCheck::Absent,
+    };
+    Input::Envelope { envelope, signature }
+}
+
+/// An envelope out of the script's own bytes, where they are one.
+fn raw_envelope(reader: &mut Reader<'_>, session_id: &str) -> Input {
+    let raw = reader.raw();
+    let envelope = Envelope::decode(raw.as_slice()).unwrap_or_default();
+    // A command is always about the session it is put in order for.
+    let envelope = Envelope { session_id: session_id.to_owned(), ..envelope };
+    Input::Envelope { envelope, signature: SignatureCheck::Absent }
+}
+
+/// Mostly nobody in particular or the sender itself; sometimes someone else, no one, or one too many.
+fn caller(reader: &mut Reader<'_>, input: &Input) -> Caller {
+    let sender = match input {
+        Input::Envelope { envelope, .. } if !envelope.sender.is_empty() => envelope.sender.as_str(),
+        _ => "alice",
+    };
+    match reader.byte() % 16 {
+        10..=12 => Caller::identified(sender),
+        13 => Caller::identified("bob"),
+        14 => Caller { credential: Credential::Refused("no".into()), over_rate: false },
+        15 => Caller { over_rate: true, ..Caller::anonymous() },
+        _ => Caller::anonymous(),
+    }
+}

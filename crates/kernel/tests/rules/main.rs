@@ -1,0 +1,13 @@
+//! The rules, one test per requirement: `wire_6_lengths` shows WIRE-6, and so on. Files are named after the family of
+//! requirements they show.
+
+mod admission;
+mod decision;
+mod lifecycle;
+mod multi_round;
+mod profile;
+mod replay;
+mod signature;
+mod trace;
+mod wire;
+mod world;

@@ -1,0 +1,151 @@
+//! Which rules a SessionStart is born under (mission.md, "Two profiles, bound per session").
+
+use macp_kernel::{Caller, Profile, ProfileSetting};
+use macp_wire::classic::v1::SessionStartPayload;
+use macp_wire::codes::Code;
+use macp_wire::v1::Envelope;
+
+use crate::world::{SESSION, World, participants, refusal, start, start_with, word};
+
+const UUID: &str = "3f2504e0-4f89-41d3-9a0c-0305e82c3301";
+
+/// A decision start that lacks nothing by today's standard but a credential.
+fn standard_payload() -> SessionStartPayload {
+    SessionStartPayload {
+        mode_version: "1.0.0".into(),
+        configuration_version: "config.default".into(),
+        ttl_ms: 60_000,
+        ..participants(&["alice", "bob"])
+    }
+}
+
+fn decision(session_id: &str, payload: &SessionStartPayload) -> Envelope {
+    Envelope {
+        mode: "macp.mode.decision.v1".into(),
+        session_id: session_id.into(),
+        ..start_with(payload)
+    }
+}
+
+#[test]
+fn profile_1_classic_names_are_classic_with_or_without_a_credential() {
+    for mode in ["", "decision", "multi_round", "macp.mode.multi_round.v1"] {
+        for caller in [Caller::anonymous(), Caller::identified("alice")] {
+            for payload in [participants(&["alice"]), standard_payload()] {
+                let mut world = World::new();
+                let start = Envelope { mode: mode.into(), ..start_with(&payload) };
+                assert_eq!(word(&world.send_as(caller.clone(), start)), "accepted", "{mode:?}");
+                assert_eq!(world.session().binding().profile, Profile::Classic);
+            }
+        }
+    }
+}
+
+#[test]
+fn profile_2_decision_without_a_credential_is_classic() {
+    for payload in [SessionStartPayload::default(), participants(&["alice"]), standard_payload()] {
+        let mut world = World::new();
+        world.expect(decision(SESSION, &payload), "accepted");
+        assert_eq!(world.session().binding().profile, Profile::Classic);
+    }
+}
+
+#[test]
+fn profile_2_a_standard_start_without_a_credential_hears_so() {
+    let mut world = World::new();
+    let rejection = refusal(world.send(decision(UUID, &standard_payload())));
+    assert_eq!(rejection.code, Code::Unauthenticated);
+    assert!(rejection.operational);
+    assert!(!world.exists(UUID));
+    // An empty roster is legal for today's decision.
+    let open = SessionStartPayload { participants: Vec::new(), ..standard_payload() };
+    assert_eq!(refusal(world.send(decision(UUID, &open))).code, Code::Unauthenticated);
+}
+
+/// What is no valid standard start in some other respect lives by the classic rules.
+#[test]
+fn profile_2_anything_less_than_a_standard_start_is_classic() {
+    type Spoil = fn(&mut SessionStartPayload);
+    let cases: [(&str, Spoil, &str); 7] = [
+        ("no mode_version", |start| start.mode_version.clear(), "accepted"),
+        ("no configuration_version", |start| start.configuration_version.clear(), "accepted"),
+        ("a blank configuration_version", |start| start.configuration_version = " ".into(), "accepted"),
+        ("no ttl", |start| start.ttl_ms = 0, "accepted"),
+        ("a repeated participant", |start| start.participants.push("bob".into()), "accepted"),
+        ("a ttl beyond the limit", |start| start.ttl_ms = 86_400_001, "INVALID_ENVELOPE"),
+        ("a blank participant", |start| start.participants.push(" ".into()), "accepted"),
+    ];
+    for (name, spoil, expected) in cases {
+        let mut payload = standard_payload();
+        spoil(&mut payload);
+        let settled = World::new().send(decision(UUID, &payload));
+        assert_eq!(word(&settled), expected, "{name}");
+    }
+    for session_id in ["short", "3F2504E0-4F89-41D3-9A0C-0305E82C3301"] {
+        World::new().expect(decision(session_id, &standard_payload()), "accepted");
+    }
+    World::new().expect(
+        Envelope { message_id: String::new(), ..decision(UUID, &standard_payload()) },
+        "INVALID_ENVELOPE",
+    );
+}
+
+/// Only the fields both profiles share are read to choose: what follows may be of either's shape.
+#[test]
+fn profile_2_fields_from_7_up_do_not_choose() {
+    let mut payload = prost::Message::encode_to_vec(&standard_payload());
+    // A string at 8 is a context_id to the standard and no Root to the classic profile.
+    payload.extend_from_slice(b"\x42\x01x");
+    let start = Envelope { payload: payload.into(), ..decision(UUID, &standard_payload()) };
+    assert_eq!(refusal(World::new().send(start)).code, Code::Unauthenticated);
+}
+
+#[test]
+fn profile_3_everything_else_is_standard() {
+    // No mode of the standard profile is offered here, so what is standard is refused by name.
+    let modes = ["macp.mode.task.v1", "macp.mode.quorum.v1", "ext.multi_round.v1", "nonsense"];
+    for mode in modes {
+        for caller in [Caller::anonymous(), Caller::identified("alice")] {
+            let start = Envelope { mode: mode.into(), ..start() };
+            assert_eq!(word(&World::new().send_as(caller, start)), "MODE_NOT_SUPPORTED", "{mode}");
+        }
+    }
+}
+
+#[test]
+fn profile_3_a_credential_never_falls_back_to_classic_rules() {
+    for payload in [SessionStartPayload::default(), participants(&["alice"]), standard_payload()] {
+        for session_id in [SESSION, UUID] {
+            let settled =
+                World::new().send_as(Caller::identified("alice"), decision(session_id, &payload));
+            assert_eq!(word(&settled), "MODE_NOT_SUPPORTED");
+        }
+    }
+}
+
+#[test]
+fn profile_setting_classic_makes_every_known_mode_classic() {
+    for mode in ["", "decision", "macp.mode.decision.v1", "multi_round", "macp.mode.multi_round.v1"] {
+        for caller in [Caller::anonymous(), Caller::identified("alice")] {
+            let mut world = World::new();
+            world.limits.profile = ProfileSetting::Classic;
+            let start =
+                Envelope { mode: mode.into(), session_id: UUID.into(), ..start_with(&standard_payload()) };
+            assert_eq!(word(&world.send_as(caller, start)), "accepted", "{mode:?}");
+        }
+    }
+    for mode in ["macp.mode.task.v1", "ext.multi_round.v1"] {
+        let mut world = World::new();
+        world.limits.profile = ProfileSetting::Classic;
+        world.expect(Envelope { mode: mode.into(), ..start() }, "MODE_NOT_SUPPORTED");
+    }
+}
+
+#[test]
+fn profile_a_start_for_an_existing_session_is_answered_by_its_own_profile() {
+    let mut world = World::started(start());
+    let arriving = Envelope { mode: "macp.mode.decision.v1".into(), ..start() };
+    let settled = world.send_as(Caller::identified("alice"), arriving.clone());
+    assert_eq!(word(&settled), "MODE_NOT_SUPPORTED");
+    assert_eq!(word(&world.send(arriving)), "duplicate");
+}
