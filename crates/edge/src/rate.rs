@@ -146,14 +146,76 @@ impl Window {
         self.second += passed;
     }
 
-    /// Until the oldest slot with something in it is emptied.
+    /// Until the oldest slot with something in it is emptied: the ring's next slots are its oldest.
     fn retry_after(&self, now: Duration) -> Duration {
-        let oldest = (self.second + 1 + 1..).zip(1..).find(|_| true).map_or(self.second, |_| self.second);
-        let ahead = (1..=SLOTS as u64).find(|ahead| self.counts[slot(oldest + ahead)] > 0).unwrap_or(1);
+        let ahead = (1..=SLOTS as u64).find(|ahead| self.counts[slot(self.second + ahead)] > 0).unwrap_or(1);
         Duration::from_secs(self.second + ahead).saturating_sub(now)
     }
 }
 
 fn slot(second: u64) -> usize {
     usize::try_from(second % SLOTS as u64).expect("smaller than the number of slots")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONLY_STARTS: PerMinute = PerMinute { starts: 2, messages: 0 };
+
+    fn at(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn no_limit_is_no_limiter() {
+        assert!(Limiter::new(PerMinute { starts: 0, messages: 0 }).is_none());
+    }
+
+    #[test]
+    fn the_window_slides() {
+        let limiter = Limiter::new(ONLY_STARTS).expect("limited");
+        assert_eq!(limiter.take("alice", Kind::Start, at(500)), Ok(()));
+        assert_eq!(limiter.take("alice", Kind::Start, at(30_000)), Ok(()));
+        let exhausted = limiter.take("alice", Kind::Start, at(59_000));
+        assert_eq!(exhausted, Err(Exhausted { retry_after: Duration::from_secs(1) }));
+        assert_eq!(limiter.take("alice", Kind::Start, at(60_000)), Ok(()), "the first one left the window");
+        let exhausted = limiter.take("alice", Kind::Start, at(60_250));
+        assert_eq!(exhausted, Err(Exhausted { retry_after: Duration::from_millis(29_750) }));
+        assert_eq!(limiter.take("alice", Kind::Start, at(90_000)), Ok(()));
+        assert_eq!(limiter.take("alice", Kind::Start, at(1_000_000)), Ok(()));
+    }
+
+    #[test]
+    fn kinds_and_senders_do_not_touch_each_other() {
+        let limiter = Limiter::new(PerMinute { starts: 1, messages: 1 }).expect("limited");
+        assert_eq!(limiter.take("alice", Kind::Start, at(0)), Ok(()));
+        assert_eq!(limiter.take("alice", Kind::Message, at(0)), Ok(()));
+        assert_eq!(limiter.take("bob", Kind::Start, at(0)), Ok(()));
+        assert!(limiter.take("alice", Kind::Start, at(1)).is_err());
+        assert!(limiter.take("alice", Kind::Message, at(1)).is_err());
+        let unlimited = Limiter::new(ONLY_STARTS).expect("limited");
+        assert!((0..1000).all(|_| unlimited.take("alice", Kind::Message, at(0)).is_ok()));
+    }
+
+    #[test]
+    fn a_flood_of_names_shares_one_bucket_and_idle_names_are_forgotten() {
+        let limiter = Limiter::with_senders_max(ONLY_STARTS, 3).expect("limited");
+        for name in ["a", "b", "c", "d", "e"] {
+            assert_eq!(limiter.take(name, Kind::Start, at(0)), Ok(()));
+        }
+        assert!(limiter.take("f", Kind::Start, at(0)).is_err(), "d and e used up what the rest share");
+        assert_eq!(limiter.take("a", Kind::Start, at(0)), Ok(()), "who is tracked is not affected");
+        assert_eq!(limiter.take("g", Kind::Start, at(60_000)), Ok(()));
+        let buckets = limiter.buckets.lock().expect("not poisoned");
+        assert_eq!(buckets.senders.keys().collect::<Vec<_>>(), ["g"]);
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_or_steps_back_counts_on() {
+        let limiter = Limiter::new(ONLY_STARTS).expect("limited");
+        assert_eq!(limiter.take("alice", Kind::Start, at(10_000)), Ok(()));
+        assert_eq!(limiter.take("alice", Kind::Start, at(5_000)), Ok(()));
+        assert!(limiter.take("alice", Kind::Start, at(5_000)).is_err());
+    }
 }

@@ -12,6 +12,10 @@ pub struct Command {
 }
 
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every command is an envelope: a box would cost an allocation each and save next to nothing"
+)]
 pub enum Input {
     /// A SessionStart or a message of a session.
     Envelope { envelope: Envelope, signature: SignatureCheck },

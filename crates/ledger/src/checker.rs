@@ -110,3 +110,124 @@ impl Checker {
         self.terminal
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use macp_wire::history::v1::Terminal;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entry(sequence: u64) -> Entry {
+        Entry { sequence, identity: format!("agent {sequence}"), ..Entry::default() }
+    }
+
+    fn terminal(sequence: u64, history_hash: &[u8]) -> Entry {
+        let history_hash = Bytes::copy_from_slice(history_hash);
+        Entry { terminal: Some(Terminal { history_hash, ..Terminal::default() }), ..entry(sequence) }
+    }
+
+    fn chain(length: u64) -> Vec<Record> {
+        let mut records: Vec<Record> = Vec::new();
+        for sequence in 1..=length {
+            let previous = records.last().map(|record| record.hash);
+            records.push(record::seal(previous.as_ref(), &entry(sequence)));
+        }
+        records
+    }
+
+    fn check_all(records: &[Record]) -> Result<Checker, Corruption> {
+        let mut checker = Checker::new();
+        for record in records {
+            checker.check(record)?;
+        }
+        Ok(checker)
+    }
+
+    #[test]
+    fn a_whole_history_passes() {
+        let mut records = chain(3);
+        let head = records[2].hash;
+        records.push(record::seal(Some(&head), &terminal(4, head.as_bytes())));
+        let checker = check_all(&records).unwrap();
+        assert_eq!(checker.sequence(), 4);
+        assert_eq!(checker.head(), Some(records[3].hash));
+        assert!(checker.is_terminal());
+    }
+
+    #[test]
+    fn a_wrong_final_hash_is_found() {
+        let mut records = chain(3);
+        let (second, head) = (records[1].hash, records[2].hash);
+        records.push(record::seal(Some(&head), &terminal(4, second.as_bytes())));
+        let found = check_all(&records).unwrap_err();
+        let kind = CorruptionKind::FinalHash { expected: Some(head), found: second.to_string() };
+        assert_eq!(found, Corruption { sequence: 4, kind });
+    }
+
+    #[test]
+    fn nothing_follows_the_terminal_entry() {
+        let mut records = vec![record::seal(None, &terminal(1, &[]))];
+        records.push(record::seal(Some(&records[0].hash), &entry(2)));
+        let found = check_all(&records).unwrap_err();
+        assert_eq!(found, Corruption { sequence: 2, kind: CorruptionKind::AfterTerminal });
+    }
+
+    #[test]
+    fn an_entry_that_claims_another_place_is_found() {
+        let mut record = record::seal(None, &entry(7));
+        record.sequence = 1;
+        let found = check_all(&[record]).unwrap_err();
+        assert_eq!(found, Corruption { sequence: 1, kind: CorruptionKind::EntrySequence { found: 7 } });
+    }
+
+    #[test]
+    fn frames_of_another_version_and_no_frames_are_told_apart() {
+        let check = |bytes: &'static [u8], message: &str| {
+            let hash = chain::link(HISTORY_LABEL, None, bytes);
+            let record = Record { sequence: 1, bytes: Bytes::from_static(bytes), hash };
+            let found = check_all(&[record]).unwrap_err().to_string();
+            assert!(found.contains(message), "{found}");
+        };
+        check(&[2, 8, 1], "frame version 2");
+        check(&[], "empty");
+        check(&[1, 0xFF], "decoded");
+    }
+
+    #[test]
+    fn after_an_error_the_checker_stands_where_it_stood() {
+        let records = chain(3);
+        let mut checker = check_all(&records[..1]).unwrap();
+        checker.check(&records[2]).unwrap_err();
+        checker.check(&records[1]).unwrap();
+        assert_eq!(checker.sequence(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn sealed_entries_open_to_themselves(identity in ".*", sequence in 1_u64.., accepted_at_unix_ms: i64) {
+            let entry = Entry { sequence, accepted_at_unix_ms, identity, ..Entry::default() };
+            let record = record::seal(None, &entry);
+            prop_assert_eq!(record::open(&record.bytes), Ok(entry));
+        }
+
+        #[test]
+        fn any_bytes_open_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            // Must return, whatever it returns.
+            let _ = record::open(&bytes);
+        }
+
+        #[test]
+        fn a_change_is_found_at_its_place(length in 1_usize..8, place: prop::sample::Index, byte: prop::sample::Index, bit in 0..8) {
+            let mut records = chain(length as u64);
+            let place = place.index(length);
+            let mut bytes = records[place].bytes.to_vec();
+            let byte = byte.index(bytes.len());
+            bytes[byte] ^= 1_u8 << bit;
+            records[place].bytes = bytes.into();
+            let found = check_all(&records).unwrap_err();
+            prop_assert_eq!(found.sequence, place as u64 + 1);
+        }
+    }
+}

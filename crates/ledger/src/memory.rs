@@ -3,6 +3,7 @@
 //! Ordered maps throughout: what a caller sees never depends on a hash seed, so simulations stay reproducible.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -16,7 +17,7 @@ pub struct MemoryStore {
     tables: RwLock<Tables>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Tables {
     sessions: BTreeMap<Arc<str>, Session>,
     /// Deadline and id of every open session.
@@ -27,6 +28,12 @@ struct Tables {
 struct Session {
     head: Head,
     records: Vec<Record>,
+}
+
+impl fmt::Debug for Tables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tables({} sessions, {} open)", self.sessions.len(), self.open.len())
+    }
 }
 
 impl MemoryStore {

@@ -3,9 +3,7 @@
 use macp_wire::v1::{Envelope, ProgressPayload, SignalPayload};
 use prost::Message;
 
-use super::{
-    bind_sender, check_lengths, check_payload, check_rate, check_signature, check_version,
-};
+use super::{bind_sender, check_lengths, check_payload, check_rate, check_signature, check_version};
 use crate::{Caller, Credential, Limits, Rejection, SignatureCheck};
 
 const SIGNAL: &str = "Signal";
@@ -24,9 +22,7 @@ pub fn ambient(
     }
     let admitted = match caller.credential {
         Credential::Absent => admit_classic(envelope, signature, caller, limits),
-        Credential::Identity(_) | Credential::Refused(_) => {
-            admit_standard(envelope, signature, caller, limits)
-        }
+        Credential::Identity(_) | Credential::Refused(_) => admit_standard(envelope, signature, caller, limits),
     };
     Some(admitted)
 }

@@ -63,9 +63,8 @@ pub(super) fn entries(recorded: &Entry, decided: &Entry) -> Option<Divergence> {
     same!(signature);
     same!(binding);
     // The hash of what came before is the ledger's to fill in and `verify`'s to check.
-    let ends = |entry: &Entry| {
-        entry.terminal.as_ref().map(|terminal| (terminal.state, terminal.resolution_sha256.clone()))
-    };
+    let ends =
+        |entry: &Entry| entry.terminal.as_ref().map(|terminal| (terminal.state, terminal.resolution_sha256.clone()));
     let (expected, found) = (ends(recorded), ends(decided));
     if expected != found {
         return Some(divergence(recorded, "terminal", expected, found));
@@ -73,12 +72,7 @@ pub(super) fn entries(recorded: &Entry, decided: &Entry) -> Option<Divergence> {
     None
 }
 
-fn divergence(
-    recorded: &Entry,
-    field: &str,
-    expected: impl fmt::Debug,
-    found: impl fmt::Debug,
-) -> Divergence {
+fn divergence(recorded: &Entry, field: &str, expected: impl fmt::Debug, found: impl fmt::Debug) -> Divergence {
     Divergence {
         sequence: recorded.sequence,
         ordinal: recorded.ordinal,

@@ -18,8 +18,7 @@ use crate::decide::Verdict;
 use crate::mode::Determinism;
 use crate::signature::verify_bytes;
 use crate::{
-    Caller, Command, Input, Limits, ProfileSetting, Session, SignatureCheck, SignatureRule, State,
-    apply, decide,
+    Caller, Command, Input, Limits, ProfileSetting, Session, SignatureCheck, SignatureRule, State, apply, decide,
 };
 
 /// What to replay under.
@@ -122,8 +121,7 @@ impl Replayer {
     }
 
     pub fn finish(self) -> Result<Report, Stop> {
-        let session =
-            self.slot.ok_or_else(|| Stop::Refused("the history has no entry".to_owned()))?;
+        let session = self.slot.ok_or_else(|| Stop::Refused("the history has no entry".to_owned()))?;
         Ok(Report {
             entries: self.entries,
             what_if: self.options.what_if,

@@ -67,7 +67,5 @@ fn check_requested(binding: &Binding, options: &Options) -> Result<(), Stop> {
 }
 
 fn unknown(name: &str, found: String, known: String) -> Stop {
-    Stop::Refused(format!(
-        "{name} {found:?} is not known here ({known:?} is): not historical reconstruction"
-    ))
+    Stop::Refused(format!("{name} {found:?} is not known here ({known:?} is): not historical reconstruction"))
 }

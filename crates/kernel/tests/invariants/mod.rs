@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 use macp_kernel::mode::View;
 use macp_kernel::replay::{Options, Replayer};
 use macp_kernel::trace::{self, Comparison, Event, TracedVerdict};
-use macp_kernel::{
-    Caller, Command, Input, Limits, Session, Settled, State, ambient, decide, expire, step,
-};
+use macp_kernel::{Caller, Command, Input, Limits, Session, Settled, State, ambient, decide, expire, step};
 use macp_wire::codes::Code;
 use macp_wire::history::v1::{Entry, entry};
 use prost::Message;
@@ -24,20 +22,6 @@ pub struct Tally {
     pub rejections: BTreeMap<&'static str, u64>,
     pub relayed: u64,
     pub ends: BTreeMap<&'static str, u64>,
-}
-
-impl Tally {
-    pub fn add(&mut self, other: &Tally) {
-        self.accepted += other.accepted;
-        self.duplicates += other.duplicates;
-        self.relayed += other.relayed;
-        for (code, count) in &other.rejections {
-            *self.rejections.entry(code).or_default() += count;
-        }
-        for (end, count) in &other.ends {
-            *self.ends.entry(end).or_default() += count;
-        }
-    }
 }
 
 /// A session with everything it has been through.
@@ -55,24 +39,35 @@ pub fn check(script: &Script) -> Tally {
     let mut trace = Vec::new();
     let mut tally = Tally::default();
     for Step { at_ms, session_id, command } in &script.steps {
-        let verdict = match relayed(command, &script.limits) {
-            Some(verdict) => verdict,
+        let Decided { after_sequence, verdict } = match relayed(command, &script.limits) {
+            Some(decided) => decided,
             None => {
                 let course = courses.entry(session_id.clone()).or_default();
                 check_step(course, command, *at_ms, &script.limits, &mut tally)
             }
         };
-        if verdict.verdict == TracedVerdict::Relayed {
+        if verdict == TracedVerdict::Relayed {
             tally.relayed += 1;
         }
-        let Decided { after_sequence, verdict } = verdict;
         trace.push(Event::new(*at_ms, session_id, after_sequence, command, &script.limits, verdict));
     }
     for course in courses.values() {
         check_course(course, &mut tally);
     }
     check_trace(&trace);
+    check_one_by_one(script, &courses);
     tally
+}
+
+/// One session after the other gives the same histories as all of them at once.
+fn check_one_by_one(script: &Script, courses: &BTreeMap<String, Course>) {
+    let mut steps = script.steps.clone();
+    steps.sort_by(|a, b| a.session_id.cmp(&b.session_id));
+    let histories = histories(&Script { steps, ..script.clone() });
+    assert_eq!(histories.len(), courses.len());
+    for (session_id, course) in courses {
+        assert_eq!(histories[session_id], course.entries, "{session_id}");
+    }
 }
 
 /// The entries of every session of a script.
@@ -107,13 +102,7 @@ fn relayed(command: &Command, limits: &Limits) -> Option<Decided> {
     Some(Decided { after_sequence: 0, verdict })
 }
 
-fn check_step(
-    course: &mut Course,
-    command: &Command,
-    now: i64,
-    limits: &Limits,
-    tally: &mut Tally,
-) -> Decided {
+fn check_step(course: &mut Course, command: &Command, now: i64, limits: &Limits, tally: &mut Tally) -> Decided {
     let before = course.slot.clone();
     let decided = || format!("{:?}", decide(before.as_ref(), command, now, limits));
     assert_eq!(decided(), decided(), "the same question gets the same answer");
@@ -138,10 +127,7 @@ fn check_step(
         assert_eq!(outcome.entries.len(), 1, "{:?}", outcome.entries);
         course.sessions.extend(course.slot.clone());
     }
-    Decided {
-        after_sequence: before.as_ref().map_or(0, Session::sequence),
-        verdict: (&outcome.settled).into(),
-    }
+    Decided { after_sequence: before.as_ref().map_or(0, Session::sequence), verdict: (&outcome.settled).into() }
 }
 
 /// What a verdict says about the change from one session to the next.
@@ -245,8 +231,7 @@ fn check_course(course: &Course, tally: &mut Tally) {
     let view = View { roster: &live.binding().roster, initiator: &live.binding().initiator };
     assert!(live.mode_state().describe(&view).is_object());
     let metadata = live.metadata();
-    let counted: u64 =
-        metadata.participant_activity.iter().map(|activity| u64::from(activity.message_count)).sum();
+    let counted: u64 = metadata.participant_activity.iter().map(|activity| u64::from(activity.message_count)).sum();
     assert_eq!(counted + 1, live.ordinal(), "every message after the start is someone's");
 }
 
@@ -256,8 +241,7 @@ fn check_trace(trace: &[Event]) {
     for event in trace {
         let line = serde_json::to_string(event).expect("an event is JSON");
         let event: Event = serde_json::from_str(&line).expect("and back");
-        let operational =
-            matches!(event.verdict, TracedVerdict::Rejected { operational: true, .. });
+        let operational = matches!(event.verdict, TracedVerdict::Rejected { operational: true, .. });
         let expected = if operational { Comparison::Operational } else { Comparison::Same };
         assert_eq!(replayer.feed(&event), Ok(expected), "{event:?}");
     }

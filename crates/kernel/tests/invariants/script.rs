@@ -4,20 +4,34 @@
 //! The small alphabets (three senders, a handful of ids and words) make commands meet: retries, votes on proposals
 //! that exist, contributions that agree. Where the alphabets choose "raw", the script's own bytes go in unread.
 
-use macp_kernel::{
-    Caller, Command, Credential, Input, Limits, ProfileSetting, SignatureCheck, SignatureRule,
-};
+use std::collections::BTreeSet;
+
+use ed25519_dalek::{Signer, SigningKey};
+use macp_kernel::{Caller, Command, Credential, Input, Limits, ProfileSetting, SignatureCheck, SignatureRule};
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::history::v1::RecordedSignature;
+use macp_wire::signature::v1::EnvelopeSignature;
+use macp_wire::signing::signing_bytes;
 use macp_wire::v1::Envelope;
 use prost::Message;
 
 const EPOCH_MS: i64 = 1_700_000_000_000;
 const STEPS_MAX: usize = 400;
-const SESSIONS: [&str; 3] = ["s1", "s2", "3f2504e0-4f89-41d3-9a0c-0305e82c3301"];
-const SENDERS: [&str; 4] = ["alice", "bob", "carol", ""];
-const MODES: [&str; 6] =
-    ["", "multi_round", "decision", "macp.mode.decision.v1", "macp.mode.multi_round.v1", "ext.multi_round.v1"];
+/// Two sessions at a time, and one id of the form today's standard asks for.
+const SESSIONS: [&str; 6] = ["s1", "s1", "s1", "s2", "s2", "3f2504e0-4f89-41d3-9a0c-0305e82c330"];
+/// Some weigh more than others, so that rosters meet their members.
+const SENDERS: [&str; 8] = ["alice", "bob", "alice", "bob", "carol", "alice", "bob", ""];
+const MODES: [&str; 9] = [
+    "",
+    "multi_round",
+    "decision",
+    "multi_round",
+    "macp.mode.decision.v1",
+    "macp.mode.multi_round.v1",
+    "multi_round",
+    "",
+    "ext.multi_round.v1",
+];
 const ROSTERS: [&[&str]; 4] = [&["alice", "bob"], &[], &["alice", "bob", "carol"], &["bob", "alice", "bob"]];
 const CONTEXTS: [&str; 7] = [
     "",
@@ -28,9 +42,12 @@ const CONTEXTS: [&str; 7] = [
     r#"{"convergence":{"strategy":"threshold","threshold":9}}"#,
     "{",
 ];
-/// Milliseconds between steps: mostly none, sometimes up to and over the deadlines, sometimes back.
-const PAUSES_MS: [i64; 12] = [0, 0, 0, 1, 1, 7, 500, 0, 30_000, 60_000, 60_001, -40];
-const TTLS_MS: [i64; 6] = [0, 1_000, 60_000, 1, -1, 86_400_001];
+/// Milliseconds between steps: the short ones mostly, the long ones, up to and over the deadlines, now and then.
+const PAUSES_MS: [i64; 5] = [0, 1, 7, 100, 0];
+const LONG_PAUSES_MS: [i64; 6] = [900, 30_000, 59_999, 60_000, 60_001, -40];
+const TTLS_MS: [i64; 12] = [0, 60_000, 0, 86_400_000, 0, 1_000, 0, 90_000, 0, 1, -1, 86_400_001];
+/// After so many steps a script turns to other sessions, since most have ended by then.
+const STEPS_PER_GENERATION: usize = 30;
 const MESSAGES: [(&str, &str); 16] = [
     ("Proposal", r#"{"proposal_id":"p1"}"#),
     ("Proposal", r#"{"proposal_id":"p2","option":"o"}"#),
@@ -70,9 +87,13 @@ impl Script {
         let limits = limits(&mut reader);
         let mut steps = Vec::new();
         let mut now = EPOCH_MS;
+        let mut touched = BTreeSet::new();
         while !reader.0.is_empty() && steps.len() < STEPS_MAX {
-            now += reader.pick(&PAUSES_MS);
-            steps.push(step(&mut reader, now));
+            now += if reader.one_in(24) { reader.pick(&LONG_PAUSES_MS) } else { reader.pick(&PAUSES_MS) };
+            let generation = steps.len() / STEPS_PER_GENERATION;
+            let session_id = format!("{}{}", reader.pick(&SESSIONS), generation % 10);
+            let is_new = touched.insert(session_id.clone());
+            steps.push(step(&mut reader, now, session_id, is_new));
         }
         Script { limits, steps }
     }
@@ -123,12 +144,16 @@ fn limits(reader: &mut Reader<'_>) -> Limits {
     limits
 }
 
-fn step(reader: &mut Reader<'_>, at_ms: i64) -> Step {
-    let session_id = reader.pick(&[0, 0, 0, 1, 1, 2]);
-    let session_id = SESSIONS[session_id].to_owned();
+/// Most sessions begin with a start; a few are spoken to before there is one.
+fn step(reader: &mut Reader<'_>, at_ms: i64, session_id: String, is_new: bool) -> Step {
     let kind = reader.byte() % 16;
     let input = match kind {
-        0 | 1 => envelope(start(reader, &session_id, at_ms), reader),
+        1..=9 if is_new => {
+            let command = Command { caller: Caller::anonymous(), input: plain_start(reader, &session_id) };
+            return Step { at_ms, session_id, command };
+        }
+        10..=13 if is_new => envelope(start(reader, &session_id, at_ms), reader),
+        0 => envelope(start(reader, &session_id, at_ms), reader),
         14 if reader.one_in(2) => Input::Expire,
         15 if reader.one_in(3) => Input::Cancel { reason: String::from_utf8_lossy(&reader.raw()).into_owned() },
         13 if reader.one_in(4) => raw_envelope(reader, &session_id),
@@ -138,12 +163,34 @@ fn step(reader: &mut Reader<'_>, at_ms: i64) -> Step {
     Step { at_ms, session_id, command: Command { caller, input } }
 }
 
+/// A start with nothing wrong about it.
+fn plain_start(reader: &mut Reader<'_>, session_id: &str) -> Input {
+    let payload = SessionStartPayload {
+        participants: reader.pick(&ROSTERS[2..]).iter().map(|name| (*name).to_owned()).collect(),
+        context: reader.pick(&CONTEXTS[..5]).into(),
+        ..SessionStartPayload::default()
+    };
+    let envelope = Envelope {
+        macp_version: "1.0".into(),
+        mode: reader.pick(&MODES[..2]).to_owned(),
+        message_type: "SessionStart".into(),
+        message_id: "start".into(),
+        session_id: session_id.to_owned(),
+        sender: "alice".into(),
+        payload: payload.encode_to_vec().into(),
+        ..Envelope::default()
+    };
+    let signature = SignatureCheck::Valid(sign(&envelope));
+    Input::Envelope { envelope, signature }
+}
+
+/// A start with anything in it.
 fn start(reader: &mut Reader<'_>, session_id: &str, now: i64) -> Envelope {
     let payload = SessionStartPayload {
         participants: reader.pick(&ROSTERS).iter().map(|name| (*name).to_owned()).collect(),
         context: reader.pick(&CONTEXTS).into(),
         ttl_ms: reader.pick(&TTLS_MS),
-        mode_version: reader.pick(&["", "1.0.0", "", "7"]).to_owned(),
+        mode_version: reader.pick(&["", "1.0.0", "", "", "", "7"]).to_owned(),
         configuration_version: reader.pick(&["", "c1"]).to_owned(),
         ..SessionStartPayload::default()
     };
@@ -151,7 +198,7 @@ fn start(reader: &mut Reader<'_>, session_id: &str, now: i64) -> Envelope {
     Envelope {
         mode: reader.pick(&MODES).to_owned(),
         message_type: "SessionStart".into(),
-        timestamp_unix_ms: reader.pick(&[0, now, now - 900, -1, 1, now + 200_000, i64::MAX]),
+        timestamp_unix_ms: reader.pick(&[0, now, 0, now, 0, now - 900, -1, 1, now + 200_000, i64::MAX]),
         payload: payload.into(),
         ..shell(reader, session_id)
     }
@@ -170,33 +217,40 @@ fn message(reader: &mut Reader<'_>, session_id: &str, now: i64) -> Envelope {
     }
 }
 
-/// What every envelope has. Few message ids, so that some come again.
+/// What every envelope has. Some message ids come again.
 fn shell(reader: &mut Reader<'_>, session_id: &str) -> Envelope {
     let version = if reader.one_in(32) { "2.0" } else { "1.0" };
     let message_id = match reader.byte() {
         255 => String::new(),
         254 => "x".repeat(257),
-        number => format!("m{}", number % 40),
+        number => format!("m{}", number % 64),
     };
     Envelope {
         macp_version: version.to_owned(),
         message_id,
         session_id: session_id.to_owned(),
-        sender: reader.pick(&[0, 1, 0, 1, 2, 0, 1, 3]).min(SENDERS.len() - 1).to_string(),
+        sender: reader.pick(&SENDERS).to_owned(),
         ..Envelope::default()
     }
 }
 
-fn envelope(mut envelope: Envelope, reader: &mut Reader<'_>) -> Input {
-    let sender: usize = envelope.sender.parse().expect("the shell numbers its sender");
-    envelope.sender = SENDERS[sender].to_owned();
-    let recorded = RecordedSignature::default;
+fn envelope(envelope: Envelope, reader: &mut Reader<'_>) -> Input {
     let signature = match reader.byte() % 16 {
-        13 => SignatureCheck::Unregistered(recorded()),
+        11 | 12 if !envelope.sender.is_empty() => SignatureCheck::Valid(sign(&envelope)),
+        13 => SignatureCheck::Unregistered(RecordedSignature::default()),
         14 => SignatureCheck::Invalid("forged".into()),
         _ => SignatureCheck::Absent,
     };
     Input::Envelope { envelope, signature }
+}
+
+fn sign(envelope: &Envelope) -> RecordedSignature {
+    let key = SigningKey::from_bytes(&[7; 32]);
+    let signature = key.sign(&signing_bytes(envelope)).to_bytes();
+    RecordedSignature {
+        signature: Some(EnvelopeSignature { key_id: "k1".into(), signature: signature.to_vec().into() }),
+        public_key: key.verifying_key().to_bytes().to_vec().into(),
+    }
 }
 
 /// An envelope out of the script's own bytes, where they are one.

@@ -7,8 +7,8 @@ use macp_wire::v1::{Envelope, ProgressPayload, SignalPayload};
 use prost::Message;
 
 use crate::world::{
-    NOW, SESSION, World, by, commitment, envelope, json, multi_round, participants, proposal, start,
-    start_with, vote, with_payload, word,
+    NOW, SESSION, World, by, commitment, envelope, json, multi_round, participants, proposal, start, start_with, vote,
+    with_payload, word,
 };
 
 /// One input with one or two things wrong about it.
@@ -28,12 +28,7 @@ struct Flaw {
     spoil: fn(&mut Attempt),
 }
 
-const fn flaw(
-    step: &'static str,
-    expected: &'static str,
-    text: &'static str,
-    spoil: fn(&mut Attempt),
-) -> Flaw {
+const fn flaw(step: &'static str, expected: &'static str, text: &'static str, spoil: fn(&mut Attempt)) -> Flaw {
     Flaw { step, expected, text, spoil }
 }
 
@@ -290,13 +285,9 @@ fn adm_2_deciding_changes_nothing() {
     let before = world.session().clone();
     let command = Command {
         caller: Caller::anonymous(),
-        input: Input::Envelope {
-            envelope: proposal("m1", "p1"),
-            signature: SignatureCheck::Absent,
-        },
+        input: Input::Envelope { envelope: proposal("m1", "p1"), signature: SignatureCheck::Absent },
     };
-    let decided =
-        || format!("{:?}", decide(Some(world.session()), &command, NOW, &Limits::default()));
+    let decided = || format!("{:?}", decide(Some(world.session()), &command, NOW, &Limits::default()));
     assert_eq!(decided(), decided());
     assert_eq!(*world.session(), before);
 }
@@ -394,8 +385,7 @@ fn adm_6_signals_touch_no_session() {
 #[test]
 fn mode_2_progress_is_passed_on_and_never_history() {
     let payload = ProgressPayload { progress: 0.5, ..Default::default() }.encode_to_vec();
-    let about_session =
-        Envelope { mode: "decision".into(), ..with_payload("Progress", "m1", payload.clone()) };
+    let about_session = Envelope { mode: "decision".into(), ..with_payload("Progress", "m1", payload.clone()) };
     let about_nothing = Envelope { session_id: String::new(), ..envelope("Progress", "m1") };
     let cases = [
         (about_session.clone(), "relayed"),
@@ -413,8 +403,7 @@ fn mode_2_progress_is_passed_on_and_never_history() {
 #[test]
 fn adm_1_the_rate_of_ambient_messages_is_asked_before_their_payload() {
     let over = Caller { over_rate: true, ..Caller::anonymous() };
-    let progress =
-        Envelope { mode: "decision".into(), ..with_payload("Progress", "m1", vec![0xff]) };
+    let progress = Envelope { mode: "decision".into(), ..with_payload("Progress", "m1", vec![0xff]) };
     check_relay(over.clone(), &progress, "RATE_LIMITED");
     check_relay(over, &envelope("Signal", "m1"), "RATE_LIMITED");
 }

@@ -4,17 +4,14 @@ use macp_kernel::{State, mode};
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::codes::Code;
 use macp_wire::history::v1::entry;
-use macp_wire::modes::decision::v1::{
-    EvaluationPayload, ObjectionPayload, ProposalPayload, VotePayload,
-};
+use macp_wire::modes::decision::v1::{EvaluationPayload, ObjectionPayload, ProposalPayload, VotePayload};
 use macp_wire::v1::{CommitmentPayload, Envelope};
 use prost::Message;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::world::{
-    World, by, commitment, envelope, json as message, participants, proposal, start, start_with,
-    vote, with_payload,
+    World, by, commitment, envelope, json as message, participants, proposal, start, start_with, vote, with_payload,
 };
 
 fn phase(world: &World) -> String {
@@ -41,7 +38,8 @@ fn mode_2_phases() {
         ("Commitment", |id| commitment(id)),
     ];
     let refused = None;
-    let phases: [(&str, &[Envelope], [Option<&str>; 5]); 3] = [
+    type Row<'a> = (&'a str, &'a [Envelope], [Option<&'a str>; 5]);
+    let phases: [Row<'_>; 3] = [
         ("Proposal", &[], [Some("Evaluation"), refused, refused, refused, refused]),
         (
             "Evaluation",
@@ -51,13 +49,7 @@ fn mode_2_phases() {
         (
             "Voting",
             &[proposal("m1", "p1"), vote("m2", "p1")],
-            [
-                Some("Evaluation"),
-                Some("Evaluation"),
-                Some("Evaluation"),
-                Some("Voting"),
-                Some("Committed"),
-            ],
+            [Some("Evaluation"), Some("Evaluation"), Some("Evaluation"), Some("Voting"), Some("Committed")],
         ),
     ];
     println!("{:<12} {:<12} next phase", "phase", "message");
@@ -176,8 +168,7 @@ fn mode_2_a_confidence_is_a_number() {
     };
     let raw = |text: &'static str| with_payload("Evaluation", "m2", text);
     let protobuf = |confidence| {
-        let payload =
-            EvaluationPayload { proposal_id: "p1".into(), confidence, ..Default::default() };
+        let payload = EvaluationPayload { proposal_id: "p1".into(), confidence, ..Default::default() };
         with_payload("Evaluation", "m2", payload.encode_to_vec())
     };
     let cases = [

@@ -7,8 +7,8 @@ use macp_wire::history::v1::{Entry, entry};
 use macp_wire::v1::{Envelope, SessionState};
 
 use crate::world::{
-    NOW, SESSION, World, commitment, contribute, envelope, multi_round, participants, proposal,
-    refusal, start, start_with, vote, word,
+    NOW, SESSION, World, commitment, contribute, envelope, multi_round, participants, proposal, refusal, start,
+    start_with, vote, word,
 };
 
 fn timed(ttl_ms: i64, timestamp_unix_ms: i64) -> Envelope {
@@ -32,8 +32,7 @@ fn terminal_state(entry: &Entry) -> SessionState {
 fn life_1_open_then_resolved_and_no_way_back() {
     let mut world = resolved();
     assert_eq!(world.session().state(), State::Resolved);
-    for late in [proposal("m4", "p2"), vote("m5", "p1"), commitment("m6"), envelope("Message", "m7")]
-    {
+    for late in [proposal("m4", "p2"), vote("m5", "p1"), commitment("m6"), envelope("Message", "m7")] {
         assert_eq!(world.refused(late).code, Code::SessionNotOpen);
     }
     // The deadline of a resolved session means nothing any more.
@@ -59,8 +58,7 @@ fn life_2_the_first_terminal_message_wins() {
     let mut world = World::started(start());
     world.expect(proposal("m1", "p1"), "accepted");
     world.expect(vote("m2", "p1"), "accepted");
-    let settled: Vec<Settled> =
-        (0..10).map(|number| world.send(commitment(&format!("c{number}")))).collect();
+    let settled: Vec<Settled> = (0..10).map(|number| world.send(commitment(&format!("c{number}")))).collect();
     assert_eq!(word(&settled[0]), "accepted");
     assert!(settled[1..].iter().all(|settled| word(settled) == "SESSION_NOT_OPEN"));
     let ends: Vec<_> = world.entries().iter().filter(|entry| entry.terminal.is_some()).collect();
@@ -148,8 +146,7 @@ fn life_4_a_timestamp_beyond_the_skew_is_an_operational_refusal() {
 fn life_4_the_timestamp_of_other_messages_decides_nothing() {
     for timestamp in [i64::MIN, -1, 0, 1, NOW + 10_000_000, i64::MAX] {
         let mut world = World::started(start());
-        let message =
-            Envelope { timestamp_unix_ms: timestamp, ..envelope("Message", "m1") };
+        let message = Envelope { timestamp_unix_ms: timestamp, ..envelope("Message", "m1") };
         world.expect(message, "accepted");
         assert_eq!(world.session().position().deadline_ms, NOW + 60_000);
     }
@@ -257,8 +254,7 @@ fn rpc_9_cancel_of_a_terminal_session_changes_nothing() {
 
 #[test]
 fn rpc_9_cancel_is_the_initiators() {
-    let refused =
-        Caller { credential: Credential::Refused("expired token".into()), over_rate: false };
+    let refused = Caller { credential: Credential::Refused("expired token".into()), over_rate: false };
     let callers = [
         (Caller::identified("alice"), "accepted"),
         (Caller::identified("bob"), "FORBIDDEN"),

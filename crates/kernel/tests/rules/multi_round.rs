@@ -7,9 +7,7 @@ use macp_wire::modes::multi_round::v1::ContributePayload;
 use prost::Message;
 use serde_json::json;
 
-use crate::world::{
-    World, by, contribute, envelope, multi_round, participants, proposal, with_payload,
-};
+use crate::world::{World, by, contribute, envelope, multi_round, participants, proposal, with_payload};
 
 fn session(names: &[&str]) -> World {
     World::started(multi_round(&participants(names)))
@@ -136,10 +134,8 @@ fn mode_4_all_equal_is_the_default() {
 
 #[test]
 fn mode_4_repeated_participants_count_once() {
-    let payload = choosing(
-        &["alice", "bob", "alice"],
-        json!({ "convergence": { "strategy": "threshold", "threshold": 3 } }),
-    );
+    let payload =
+        choosing(&["alice", "bob", "alice"], json!({ "convergence": { "strategy": "threshold", "threshold": 3 } }));
     assert_eq!(World::new().refused(multi_round(&payload)).code, Code::InvalidEnvelope);
     assert!(play(&participants(&["alice", "bob", "alice"]), &["alice=x", "bob=x"]).is_some());
 }
@@ -159,8 +155,9 @@ fn mode_4_majority() {
 
 #[test]
 fn mode_4_threshold() {
-    let threshold =
-        |needed: u64| choosing(&["a", "b", "c"], json!({ "convergence": { "strategy": "threshold", "threshold": needed } }));
+    let threshold = |needed: u64| {
+        choosing(&["a", "b", "c"], json!({ "convergence": { "strategy": "threshold", "threshold": needed } }))
+    };
     assert!(play(&threshold(1), &["a=x"]).is_some());
     assert_eq!(play(&threshold(2), &["a=x", "b=y"]), None);
     assert!(play(&threshold(2), &["a=x", "b=y", "c=x"]).is_some());
@@ -271,8 +268,7 @@ fn mode_4_the_context_of_a_decision_is_its_own_business() {
 #[test]
 fn mode_4_the_strategy_shows_in_the_state() {
     for strategy in ["all_equal", "majority", "weighted"] {
-        let payload =
-            choosing(&["alice", "bob"], json!({ "convergence": { "strategy": strategy } }));
+        let payload = choosing(&["alice", "bob"], json!({ "convergence": { "strategy": strategy } }));
         let world = World::started(multi_round(&payload));
         assert_eq!(world.mode_state()["convergence_type"], strategy);
         assert_eq!(world.mode_state()["participants"], json!(["alice", "bob"]));

@@ -20,11 +20,7 @@ fn standard_payload() -> SessionStartPayload {
 }
 
 fn decision(session_id: &str, payload: &SessionStartPayload) -> Envelope {
-    Envelope {
-        mode: "macp.mode.decision.v1".into(),
-        session_id: session_id.into(),
-        ..start_with(payload)
-    }
+    Envelope { mode: "macp.mode.decision.v1".into(), session_id: session_id.into(), ..start_with(payload) }
 }
 
 #[test]
@@ -84,10 +80,8 @@ fn profile_2_anything_less_than_a_standard_start_is_classic() {
     for session_id in ["short", "3F2504E0-4F89-41D3-9A0C-0305E82C3301"] {
         World::new().expect(decision(session_id, &standard_payload()), "accepted");
     }
-    World::new().expect(
-        Envelope { message_id: String::new(), ..decision(UUID, &standard_payload()) },
-        "INVALID_ENVELOPE",
-    );
+    World::new()
+        .expect(Envelope { message_id: String::new(), ..decision(UUID, &standard_payload()) }, "INVALID_ENVELOPE");
 }
 
 /// Only the fields both profiles share are read to choose: what follows may be of either's shape.
@@ -116,8 +110,7 @@ fn profile_3_everything_else_is_standard() {
 fn profile_3_a_credential_never_falls_back_to_classic_rules() {
     for payload in [SessionStartPayload::default(), participants(&["alice"]), standard_payload()] {
         for session_id in [SESSION, UUID] {
-            let settled =
-                World::new().send_as(Caller::identified("alice"), decision(session_id, &payload));
+            let settled = World::new().send_as(Caller::identified("alice"), decision(session_id, &payload));
             assert_eq!(word(&settled), "MODE_NOT_SUPPORTED");
         }
     }
@@ -129,8 +122,7 @@ fn profile_setting_classic_makes_every_known_mode_classic() {
         for caller in [Caller::anonymous(), Caller::identified("alice")] {
             let mut world = World::new();
             world.limits.profile = ProfileSetting::Classic;
-            let start =
-                Envelope { mode: mode.into(), session_id: UUID.into(), ..start_with(&standard_payload()) };
+            let start = Envelope { mode: mode.into(), session_id: UUID.into(), ..start_with(&standard_payload()) };
             assert_eq!(word(&world.send_as(caller, start)), "accepted", "{mode:?}");
         }
     }

@@ -9,8 +9,8 @@ use macp_wire::v1::{Envelope, Root, SessionState};
 use prost::Message;
 
 use crate::world::{
-    NOW, SESSION, World, by, commitment, contribute, envelope, multi_round, participants, proposal,
-    start, start_with, vote,
+    NOW, SESSION, World, by, commitment, contribute, envelope, multi_round, participants, proposal, start, start_with,
+    vote,
 };
 
 fn replay(options: Options, history: &[Entry]) -> Result<Report, Stop> {
@@ -113,11 +113,13 @@ fn replay_1_every_prefix_leads_to_the_session_as_it_was() {
 fn replay_1_steps_tell_what_happened() {
     let world = decided();
     let mut replayer = Replayer::default();
-    let steps: Vec<_> =
-        world.entries().iter().map(|entry| replayer.feed(entry).expect("it replays")).collect();
+    let steps: Vec<_> = world.entries().iter().map(|entry| replayer.feed(entry).expect("it replays")).collect();
     let last = steps.last().expect("there are steps");
     assert_eq!((last.sequence, last.ordinal, last.state), (4, 4, State::Resolved));
-    assert_eq!((last.message_type.as_str(), last.message_id.as_str(), last.sender.as_str()), ("Commitment", "m4", "alice"));
+    assert_eq!(
+        (last.message_type.as_str(), last.message_id.as_str(), last.sender.as_str()),
+        ("Commitment", "m4", "alice")
+    );
     assert!(steps[..3].iter().all(|step| step.state == State::Open));
 }
 
@@ -200,8 +202,7 @@ fn replay_3_rules_this_implementation_does_not_have_are_refused() {
 
 #[test]
 fn replay_3_a_what_if_runs_under_other_versions_and_says_so() {
-    let versions =
-        Versions { configuration_version: Some("config-8".into()), ..Versions::default() };
+    let versions = Versions { configuration_version: Some("config-8".into()), ..Versions::default() };
     let options = Options { versions, what_if: true, semantic: false };
     let report = replay(options, decided().entries()).expect("a what-if runs");
     assert!(report.what_if);
@@ -350,8 +351,7 @@ fn replay_6_a_lost_repeated_or_moved_entry_diverges() {
     let mut moved = original.clone();
     moved.swap(1, 2);
     let after_the_end = [&original[..], &original[1..2]].concat();
-    for (name, history) in
-        [("lost", lost), ("repeated", repeated), ("moved", moved), ("after the end", after_the_end)]
+    for (name, history) in [("lost", lost), ("repeated", repeated), ("moved", moved), ("after the end", after_the_end)]
     {
         let result = replay(Options::default(), &history);
         assert!(matches!(result, Err(Stop::Diverged(_))), "{name}: {result:?}");
@@ -370,6 +370,13 @@ fn replay_6_an_expiry_before_its_time_diverges() {
     assert_eq!(divergence.field, "input");
     let divergence = diverges(&cancelled(), 1, |entry| entry.identity = "mallory".into());
     assert_eq!(divergence.field, "decision");
+}
+
+/// An envelope of another session is no part of this one, whatever else about it is right.
+#[test]
+fn replay_6_an_entry_of_another_session_diverges() {
+    let divergence = diverges(&decided(), 1, |entry| envelope_of(entry).session_id = "s2".into());
+    assert_eq!((divergence.sequence, divergence.field.as_str()), (2, "input.session_id"));
 }
 
 #[test]

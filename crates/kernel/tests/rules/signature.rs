@@ -84,11 +84,7 @@ fn replay_6_a_changed_envelope_does_not_fit_its_signature() {
     for change in changes {
         let mut changed = envelope.clone();
         change(&mut changed);
-        assert_eq!(
-            verify_bytes(&changed, &signature.signature, &public_key),
-            Err(Error::Mismatch),
-            "{changed:?}"
-        );
+        assert_eq!(verify_bytes(&changed, &signature.signature, &public_key), Err(Error::Mismatch), "{changed:?}");
     }
 }
 

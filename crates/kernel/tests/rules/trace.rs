@@ -6,8 +6,8 @@ use macp_wire::history::v1::RecordedSignature;
 use macp_wire::v1::Envelope;
 
 use crate::world::{
-    NOW, SESSION, World, by, commitment, contribute, envelope, multi_round, participants, proposal,
-    start, start_with, vote,
+    NOW, SESSION, World, by, commitment, contribute, envelope, multi_round, participants, proposal, start, start_with,
+    vote,
 };
 
 /// A world in which most things happen that can happen.
@@ -87,10 +87,8 @@ fn replay_2_a_changed_verdict_is_found() {
         if matches!(verdict, TracedVerdict::Rejected { operational: true, .. }) {
             continue;
         }
-        let original = std::mem::replace(
-            verdict,
-            TracedVerdict::Rejected { code: "POLICY_DENIED".into(), operational: false },
-        );
+        let original =
+            std::mem::replace(verdict, TracedVerdict::Rejected { code: "POLICY_DENIED".into(), operational: false });
         let mut replayer = Replayer::default();
         let comparisons: Vec<Comparison> =
             trace.iter().map(|event| replayer.feed(event).expect("well-formed")).collect();
@@ -104,10 +102,7 @@ fn replay_5_operational_refusals_are_not_compared() {
     let mut world = World::new();
     world.send_as(Caller { over_rate: true, ..Caller::anonymous() }, start());
     let [event] = &mut world.trace[..] else { panic!("one event") };
-    assert_eq!(
-        event.verdict,
-        TracedVerdict::Rejected { code: "RATE_LIMITED".into(), operational: true }
-    );
+    assert_eq!(event.verdict, TracedVerdict::Rejected { code: "RATE_LIMITED".into(), operational: true });
     // Nothing of it is decided again: the very input would be accepted by itself.
     event.caller.over_rate = false;
     assert_eq!(Replayer::default().feed(event), Ok(Comparison::Operational));

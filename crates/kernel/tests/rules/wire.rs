@@ -6,9 +6,7 @@ use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::codes::Code;
 use macp_wire::v1::Envelope;
 
-use crate::world::{
-    NOW, SESSION, World, by, envelope, participants, proposal, refusal, start, start_with, word,
-};
+use crate::world::{NOW, SESSION, World, by, envelope, participants, proposal, refusal, start, start_with, word};
 
 #[test]
 fn wire_3_a_duplicate_tells_the_time_of_the_original_acceptance() {
@@ -64,10 +62,7 @@ fn wire_5_a_session_has_a_cap_on_bytes_bound_at_its_start() {
     world.limits.session_bytes_max = 200;
     world.expect(start(), "accepted");
     world.limits.session_bytes_max = 1_000_000;
-    let message = |id: &str, length| Envelope {
-        payload: Bytes::from(vec![b'x'; length]),
-        ..envelope("Message", id)
-    };
+    let message = |id: &str, length| Envelope { payload: Bytes::from(vec![b'x'; length]), ..envelope("Message", id) };
     assert_eq!(world.refused(message("m1", 200)).code, Code::PayloadTooLarge);
     world.expect(message("m1", 20), "accepted");
 }
@@ -111,8 +106,7 @@ fn wire_6_lengths_of_participants() {
 fn wire_6_lengths_of_other_words_that_are_kept() {
     for (length, expected) in [(256, "accepted"), (257, "INVALID_ENVELOPE")] {
         let word = "x".repeat(length);
-        let payload =
-            SessionStartPayload { configuration_version: word.clone(), ..Default::default() };
+        let payload = SessionStartPayload { configuration_version: word.clone(), ..Default::default() };
         World::new().expect(start_with(&payload), expected);
         let payload = SessionStartPayload { policy_version: word.clone(), ..Default::default() };
         World::new().expect(start_with(&payload), expected);

@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use macp_kernel::mode::View;
 use macp_kernel::trace::{Event, TracedVerdict};
-use macp_kernel::{
-    Caller, Command, Input, Limits, Rejection, Session, Settled, SignatureCheck, ambient, step,
-};
+use macp_kernel::{Caller, Command, Input, Limits, Rejection, Session, Settled, SignatureCheck, ambient, step};
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::history::v1::Entry;
 use macp_wire::v1::Envelope;
@@ -30,11 +28,7 @@ pub(crate) fn envelope(message_type: &str, message_id: &str) -> Envelope {
     }
 }
 
-pub(crate) fn with_payload(
-    message_type: &str,
-    message_id: &str,
-    payload: impl Into<Bytes>,
-) -> Envelope {
+pub(crate) fn with_payload(message_type: &str, message_id: &str, payload: impl Into<Bytes>) -> Envelope {
     Envelope { payload: payload.into(), ..envelope(message_type, message_id) }
 }
 
@@ -71,11 +65,7 @@ pub(crate) fn proposal(message_id: &str, proposal_id: &str) -> Envelope {
 }
 
 pub(crate) fn vote(message_id: &str, proposal_id: &str) -> Envelope {
-    json(
-        "Vote",
-        message_id,
-        serde_json::json!({ "proposal_id": proposal_id, "vote": "approve" }),
-    )
+    json("Vote", message_id, serde_json::json!({ "proposal_id": proposal_id, "vote": "approve" }))
 }
 
 pub(crate) fn commitment(message_id: &str) -> Envelope {
@@ -142,12 +132,7 @@ impl World {
         self.send_signed(caller, envelope, SignatureCheck::Absent)
     }
 
-    pub(crate) fn send_signed(
-        &mut self,
-        caller: Caller,
-        envelope: Envelope,
-        signature: SignatureCheck,
-    ) -> Settled {
+    pub(crate) fn send_signed(&mut self, caller: Caller, envelope: Envelope, signature: SignatureCheck) -> Settled {
         let session_id = envelope.session_id.clone();
         self.run(&session_id, Command { caller, input: Input::Envelope { envelope, signature } })
     }
@@ -172,7 +157,8 @@ impl World {
     /// Sends what must be refused and checks that it leaves no trace (ADM-2).
     #[track_caller]
     pub(crate) fn refused(&mut self, envelope: Envelope) -> Rejection {
-        let before = (self.slots.get(&envelope.session_id).cloned().flatten(), self.history(&envelope.session_id).to_vec());
+        let before =
+            (self.slots.get(&envelope.session_id).cloned().flatten(), self.history(&envelope.session_id).to_vec());
         let session_id = envelope.session_id.clone();
         let rejection = refusal(self.send(envelope));
         let after = (self.slots.get(&session_id).cloned().flatten(), self.history(&session_id).to_vec());
@@ -183,8 +169,8 @@ impl World {
     /// Passes a Signal or Progress on, as the runtime does before any session is asked.
     pub(crate) fn relay(&mut self, caller: Caller, envelope: &Envelope) -> Result<Envelope, Rejection> {
         let signature = SignatureCheck::Absent;
-        let relayed = ambient(envelope, &signature, &caller, &self.limits)
-            .expect("the envelope is a Signal or Progress");
+        let relayed =
+            ambient(envelope, &signature, &caller, &self.limits).expect("the envelope is a Signal or Progress");
         let verdict = match &relayed {
             Ok(_) => TracedVerdict::Relayed,
             Err(rejection) => rejection.into(),

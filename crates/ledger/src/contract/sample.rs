@@ -29,7 +29,7 @@ impl Session {
         self.append_sized(count, 20)
     }
 
-    /// The next `count` records, each a little larger than `size` bytes.
+    /// The next `count` records, each a little larger than `size` bytes. No two sessions have the same.
     pub fn append_sized(&mut self, count: usize, size: usize) -> Append {
         let expected_sequence = self.sequence;
         let records = (0..count).map(|_| self.next_record(size, None)).collect();
@@ -47,7 +47,7 @@ impl Session {
 
     fn next_record(&mut self, size: usize, terminal: Option<Terminal>) -> Record {
         self.sequence += 1;
-        let identity = "x".repeat(size);
+        let identity = format!("{}{}", self.id, "x".repeat(size));
         let entry = Entry { sequence: self.sequence, identity, terminal, ..Entry::default() };
         let record = record::seal(self.hash.as_ref(), &entry);
         self.hash = Some(record.hash);

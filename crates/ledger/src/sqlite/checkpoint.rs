@@ -13,7 +13,7 @@ use rusqlite::Connection;
 
 use super::connection::Place;
 use super::writer::Writer;
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureKind};
 
 /// The thread and the means to wake it; ends when dropped.
 #[derive(Debug)]
@@ -46,19 +46,22 @@ impl Checkpointer {
 
     /// Asks for a checkpoint; one that is already asked for serves this request too.
     pub(super) fn wake(&self) {
-        if let Some(wake) = &self.wake {
-            match wake.try_send(()) {
-                Ok(()) | Err(TrySendError::Full(())) => {}
-                Err(TrySendError::Disconnected(())) => {
-                    unreachable!("the thread lives as long as its handle")
-                }
-            }
+        if let Some(wake) = &self.wake
+            && let Err(TrySendError::Disconnected(())) = wake.try_send(())
+        {
+            // Appends go on without the thread, but the log grows: probes have to tell.
+            set(&self.last, Some(Failure::new(FailureKind::Other, "the checkpoint thread has panicked")));
         }
     }
 
-    /// How the last checkpoint failed, if it did.
-    pub(super) fn failure(&self) -> Option<Failure> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Whether the last checkpoint failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Takes note of a checkpoint that was made elsewhere.
+    pub(super) fn recovered(&self) {
+        set(&self.last, None);
     }
 }
 
@@ -76,7 +79,7 @@ impl Worker {
     fn run(&mut self, woken: &Receiver<()>, outcome: &Mutex<Option<Failure>>) {
         while woken.recv().is_ok() {
             let failure = self.checkpoint().err();
-            *outcome.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+            set(outcome, failure);
         }
     }
 
@@ -102,9 +105,13 @@ impl Worker {
 }
 
 /// Copies what no reader needs to find in the log any more. Never waits for a reader.
-fn pass(connection: &Connection, place: &Place) -> Result<(), Failure> {
+pub(super) fn pass(connection: &Connection, place: &Place) -> Result<(), Failure> {
     connection
         .prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")
         .and_then(|mut statement| statement.query_row([], |_| Ok(())))
         .map_err(|source| place.failed("checkpoint database", source))
+}
+
+fn set(outcome: &Mutex<Option<Failure>>, failure: Option<Failure>) {
+    *outcome.lock().unwrap_or_else(PoisonError::into_inner) = failure;
 }

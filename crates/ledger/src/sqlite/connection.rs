@@ -34,9 +34,17 @@ pub(super) struct Place {
 
 impl Place {
     /// The connection that writes; creates and migrates the database if need be.
-    pub(super) fn open_writer(&self) -> Result<Connection, Failure> {
+    pub(super) fn create_writer(&self) -> Result<Connection, Failure> {
+        self.writer(OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)
+    }
+
+    /// The connection that writes, anew. A database that is gone is not replaced by an empty one.
+    pub(super) fn reopen_writer(&self) -> Result<Connection, Failure> {
+        self.writer(OpenFlags::SQLITE_OPEN_READ_WRITE)
+    }
+
+    fn writer(&self, flags: OpenFlags) -> Result<Connection, Failure> {
         let failed = |source| self.failed("open database", source);
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         let mut connection = self.open(flags).map_err(failed)?;
         connection.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
         // Before anything is written or a pragma changes the file, a database that is not ours is turned away.
@@ -85,6 +93,12 @@ impl Place {
     fn configure_writer(&self, connection: &Connection) -> Result<(), Failure> {
         let failed = |source| self.failed("configure database", source);
         connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+        // FULL syncs the log once per commit; this one setting is what "durable" means here.
+        let synchronous = match self.options.synchronous {
+            Synchronous::Full => "FULL",
+            Synchronous::Off => "OFF",
+        };
+        connection.pragma_update(None, "synchronous", synchronous).map_err(failed)?;
         let mode: String =
             connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0)).map_err(failed)?;
         if mode != "wal" {
@@ -94,11 +108,6 @@ impl Place {
             );
             return Err(Failure::new(FailureKind::Other, context));
         }
-        // FULL syncs the log once per commit; this one setting is what "durable" means here.
-        let synchronous = match self.options.synchronous {
-            Synchronous::Full => "FULL",
-            Synchronous::Off => "OFF",
-        };
         for (name, value) in [
             // Checkpoints have a thread of their own.
             ("wal_autocheckpoint", 0),
@@ -109,7 +118,6 @@ impl Place {
         ] {
             connection.pragma_update(None, name, value).map_err(failed)?;
         }
-        connection.pragma_update(None, "synchronous", synchronous).map_err(failed)?;
         if let Some(bytes) = self.options.record_bytes_max {
             connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, bytes).map_err(failed)?;
         }

@@ -4,6 +4,7 @@
 //! state, after a failed write, clears it.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use super::plan::Stored;
@@ -12,10 +13,16 @@ use super::plan::Stored;
 const GENERATION_SESSIONS_MAX: usize = 32_768;
 
 /// Two generations: what is used moves to the young one, and a full young one pushes out the old one whole.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Known {
     young: HashMap<Arc<str>, Stored>,
     old: HashMap<Arc<str>, Stored>,
+}
+
+impl fmt::Debug for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Known({} + {} sessions)", self.young.len(), self.old.len())
+    }
 }
 
 impl Known {

@@ -158,3 +158,29 @@ fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
 fn row_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::options::Options;
+
+    /// No read may grow with the number of ended sessions: each walks an index and stops, and none sorts.
+    #[test]
+    fn every_read_is_served_by_an_index() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("test.db");
+        let place = Place { path, options: Options::default(), immutable: false };
+        let connection = place.create_writer().unwrap();
+        for sql in [HEAD, LIST, LIST_FIRST, LIST_OPEN, LIST_OPEN_FIRST, DUE, NEXT_DEADLINE, OPEN_SESSIONS, READ] {
+            let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let count = statement.parameter_count();
+            let nulls = vec![rusqlite::types::Null; count];
+            let steps = statement.query_map(rusqlite::params_from_iter(nulls), |row| row.get::<_, String>(3)).unwrap();
+            for step in steps.map(Result::unwrap) {
+                let is_walk = step.contains("USING INDEX") || step.contains("USING COVERING INDEX");
+                assert!(is_walk || step.starts_with("SCALAR SUBQUERY"), "{sql}: {step}");
+                assert!(!step.contains("TEMP B-TREE"), "{sql}: {step}");
+            }
+        }
+    }
+}

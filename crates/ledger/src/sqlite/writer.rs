@@ -14,10 +14,10 @@ use std::sync::Arc;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::connection::Place;
-use super::error;
 use super::known::Known;
 use super::plan::{Plan, SessionPlan, Stored};
 use super::readers;
+use super::{checkpoint, error};
 use crate::failure::Failure;
 use crate::store::{Append, AppendError};
 
@@ -56,7 +56,7 @@ enum Attempt<'a> {
 
 impl Writer {
     pub(super) fn open(place: Place) -> Result<Self, Failure> {
-        let connection = place.open_writer()?;
+        let connection = place.create_writer()?;
         Ok(Self { place, connection: Some(connection), known: Known::default(), pages_max: None })
     }
 
@@ -157,6 +157,12 @@ impl Writer {
         self.touch()
     }
 
+    /// Copies what can be copied from the log into the database.
+    pub(super) fn checkpoint(&mut self) -> Result<(), Failure> {
+        self.ensure_open()?;
+        checkpoint::pass(self.connection.as_ref().expect("opened above"), &self.place)
+    }
+
     /// Bounds the size of the database file; `None` lifts the bound.
     pub(super) fn set_pages_max(&mut self, pages_max: Option<u32>) -> Result<(), Failure> {
         self.pages_max = pages_max;
@@ -183,7 +189,7 @@ impl Writer {
 
     fn ensure_open(&mut self) -> Result<(), Failure> {
         if self.connection.is_none() {
-            let connection = self.place.open_writer()?;
+            let connection = self.place.reopen_writer()?;
             self.limit_pages(&connection)?;
             self.connection = Some(connection);
         }
@@ -295,4 +301,43 @@ fn write_index(connection: &Connection, session: &SessionPlan<'_>) -> rusqlite::
 
 fn signed(sequence: u64) -> i64 {
     i64::try_from(sequence).expect("the plan admits no sequence beyond the range of SQLite's integers")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::FailureKind;
+    use crate::record::{self, Record};
+    use crate::sqlite::options::Options;
+    use crate::store::IndexUpdate;
+
+    fn append(id: &str, record: Record) -> Append {
+        let index = IndexUpdate { open: true, deadline_ms: 1, state: 1, summary: None };
+        let expected_sequence = record.sequence - 1;
+        Append { session_id: Arc::from(id), expected_sequence, records: vec![record], index }
+    }
+
+    fn entry(sequence: u64, identity: &str) -> macp_wire::history::v1::Entry {
+        macp_wire::history::v1::Entry { sequence, identity: String::from(identity), ..Default::default() }
+    }
+
+    #[test]
+    fn after_a_failed_commit_what_is_there_is_stored_and_the_rest_failed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("test.db");
+        let place = Place { path, options: Options::default(), immutable: false };
+        let mut writer = Writer::open(place).unwrap();
+        let first = record::seal(None, &entry(1, "first"));
+        let second = record::seal(Some(&first.hash), &entry(2, "second"));
+        let other = record::seal(None, &entry(1, "another first"));
+        let stored = [append("whole", first.clone()), append("whole", second), append("other", first.clone())];
+        assert!(writer.append(&stored).iter().all(Result::is_ok));
+
+        // As if the commit of this batch had reported a failure: of "other" another record is stored, of "none" none.
+        let batch = [stored[0].clone(), stored[1].clone(), append("other", other), append("none", first)];
+        let plan = Plan::new(&batch, |_| Ok::<_, rusqlite::Error>(None)).unwrap();
+        let results = writer.settle(Failure::new(FailureKind::Io, "commit"), plan);
+        assert_eq!(results.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false, false]);
+        assert!(matches!(&results[2], Err(AppendError::Failed(failure)) if failure.kind() == FailureKind::Io));
+    }
 }

@@ -33,6 +33,11 @@ fn options(recorder: &Recorder, synchronous: Synchronous) -> Options {
     Options { synchronous, vfs: Some(recorder.name.clone()), checkpoint_pages: 8, ..Options::default() }
 }
 
+/// Without a checkpoint thread that could meet a fault meant for the writer.
+fn quiet(recorder: &Recorder) -> Options {
+    Options { checkpoint_pages: u64::MAX, ..options(recorder, Synchronous::Full) }
+}
+
 fn is_sync(of: File) -> impl Fn(&Event) -> bool {
     move |event| matches!(event, Event::Sync { file, .. } if *file == of)
 }
@@ -147,8 +152,7 @@ fn the_same_test_finds_the_loss_when_nothing_is_synced() {
 fn a_commit_is_one_sync() {
     let recorder = Recorder::register();
     let directory = TempDir::new().unwrap();
-    let options = Options { checkpoint_pages: u64::MAX, ..options(recorder, Synchronous::Full) };
-    let store = SqliteStore::open_with(directory.path(), options).unwrap();
+    let store = SqliteStore::open_with(directory.path(), quiet(recorder)).unwrap();
     let mut sessions: Vec<_> = (0..20).map(|n| Session::new(&format!("s{n}"))).collect();
     for _ in 0..10 {
         let syncs = recorder.count(|event| matches!(event, Event::Sync { .. }));
@@ -163,14 +167,14 @@ fn a_commit_is_one_sync() {
 fn a_failed_sync_fails_the_batch_for_good_and_the_next_append_works() {
     let recorder = Recorder::register();
     let directory = TempDir::new().unwrap();
-    let store = SqliteStore::open_with(directory.path(), options(recorder, Synchronous::Full)).unwrap();
+    let store = SqliteStore::open_with(directory.path(), quiet(recorder)).unwrap();
     let mut session = Session::new("s");
     let mut other = Session::new("t");
     assert!(store.append(&[session.append(2)])[0].is_ok());
     let before = store.head("s").unwrap();
     let opened = recorder.events().len();
 
-    recorder.fail(Fault::SyncError, 1);
+    recorder.fail(Fault::LogSync, 1);
     let mut lost = session.clone();
     let results = store.append(&[lost.append(1), other.clone().append(1)]);
     for result in results {
@@ -193,11 +197,11 @@ fn a_failed_sync_fails_the_batch_for_good_and_the_next_append_works() {
 fn a_disk_that_fails_for_a_while_stops_writes_only_and_only_for_that_long() {
     let recorder = Recorder::register();
     let directory = TempDir::new().unwrap();
-    let store = SqliteStore::open_with(directory.path(), options(recorder, Synchronous::Full)).unwrap();
+    let store = SqliteStore::open_with(directory.path(), quiet(recorder)).unwrap();
     let mut session = Session::new("s");
     assert!(store.append(&[session.append(3)])[0].is_ok());
 
-    for (fault, kind) in [(Fault::WriteDiskFull, FailureKind::DiskFull), (Fault::SyncError, FailureKind::Io)] {
+    for (fault, kind) in [(Fault::LogWrite, FailureKind::DiskFull), (Fault::LogSync, FailureKind::Io)] {
         recorder.fail(fault, usize::MAX);
         for _ in 0..3 {
             let batch: Vec<_> = (0..4).map(|n| Session::new(&format!("new {n}")).append(1)).collect();
@@ -216,4 +220,21 @@ fn a_disk_that_fails_for_a_while_stops_writes_only_and_only_for_that_long() {
     let mut history = History::open(&store, "s").unwrap().unwrap();
     assert_eq!(history.next_page().unwrap().len(), 5);
     assert!(history.next_page().unwrap().is_empty());
+}
+
+#[test]
+fn a_log_that_cannot_be_emptied_shows_in_the_probe_until_it_can() {
+    let recorder = Recorder::register();
+    let directory = TempDir::new().unwrap();
+    let store = SqliteStore::open_with(directory.path(), options(recorder, Synchronous::Full)).unwrap();
+    let mut session = Session::new("s");
+    recorder.fail(Fault::DatabaseWrite, usize::MAX);
+    let seen = (0..BATCHES_MAX).find_map(|_| {
+        assert!(store.append(&[session.append(1)])[0].is_ok(), "appends need the log only");
+        store.probe().err()
+    });
+    assert_eq!(seen.expect("no checkpoint ran").kind(), FailureKind::DiskFull);
+    recorder.fail(Fault::DatabaseWrite, 0);
+    store.probe().unwrap();
+    assert!(store.append(&[session.append(1)])[0].is_ok());
 }

@@ -42,8 +42,9 @@ pub(crate) enum Event {
 /// An operation made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    WriteDiskFull,
-    SyncError,
+    LogWrite,
+    LogSync,
+    DatabaseWrite,
 }
 
 /// One registered file layer and its record. Lives until the process ends, as SQLite wants of a file layer.
@@ -51,7 +52,7 @@ pub(crate) enum Fault {
 pub(crate) struct Recorder {
     pub(crate) name: String,
     events: Mutex<Vec<Event>>,
-    /// How many more operations on the log fail, and how.
+    /// What fails, and how many more times.
     fault: Mutex<Option<(Fault, usize)>>,
     real: *mut sqlite3_vfs,
 }
@@ -99,15 +100,15 @@ impl Recorder {
         self.events.lock().unwrap().iter().filter(|event| wanted(event)).count()
     }
 
-    /// The next `times` matching operations on the log fail.
+    /// The next `times` such operations fail: writes as on a full disk, syncs as on a broken one.
     pub(crate) fn fail(&self, fault: Fault, times: usize) {
         *self.fault.lock().unwrap() = (times > 0).then_some((fault, times));
     }
 
-    fn fails(&self, file: File, operation: Fault) -> bool {
+    fn fails(&self, operation: Fault) -> bool {
         let mut fault = self.fault.lock().unwrap();
         match &mut *fault {
-            Some((kind, times)) if file == File::Log && *kind == operation => {
+            Some((kind, times)) if *kind == operation => {
                 *times -= 1;
                 if *times == 0 {
                     *fault = None;
@@ -186,7 +187,11 @@ unsafe extern "C" fn write(
 ) -> c_int {
     // SAFETY: SQLite promises `length` readable bytes at `data`.
     if let Some((recorder, kind)) = unsafe { recorded(file) } {
-        if recorder.fails(kind, Fault::WriteDiskFull) {
+        let operation = match kind {
+            File::Database => Fault::DatabaseWrite,
+            File::Log => Fault::LogWrite,
+        };
+        if recorder.fails(operation) {
             return ffi::SQLITE_FULL;
         }
         let length = usize::try_from(length).expect("a length");
@@ -205,7 +210,7 @@ unsafe extern "C" fn truncate(file: *mut sqlite3_file, size: sqlite3_int64) -> c
 
 unsafe extern "C" fn sync(file: *mut sqlite3_file, flags: c_int) -> c_int {
     let Some((recorder, kind)) = (unsafe { recorded(file) }) else { return forward!(file, xSync, flags) };
-    if recorder.fails(kind, Fault::SyncError) {
+    if kind == File::Log && recorder.fails(Fault::LogSync) {
         return ffi::SQLITE_IOERR_FSYNC;
     }
     let covers = recorder.events.lock().unwrap().len();

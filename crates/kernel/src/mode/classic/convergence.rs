@@ -98,9 +98,8 @@ impl Strategy {
             Kind::AllEqual => Ok(Strategy::all_equal(roster)),
             Kind::Majority => Ok(Strategy { kind, needed: participants / 2 + 1, weights: None }),
             Kind::Threshold => {
-                let needed = choice
-                    .threshold
-                    .ok_or_else(|| Rejection::invalid("convergence: `threshold` needs a threshold"))?;
+                let needed =
+                    choice.threshold.ok_or_else(|| Rejection::invalid("convergence: `threshold` needs a threshold"))?;
                 check_threshold(needed, participants)?;
                 Ok(Strategy { kind, needed, weights: None })
             }
@@ -156,9 +155,7 @@ impl Choice {
 
 fn check_threshold(threshold: u64, most: u64) -> Result<(), Rejection> {
     if threshold == 0 || threshold > most {
-        return Err(Rejection::invalid(format!(
-            "convergence: a threshold of {threshold} is outside 1..={most}"
-        )));
+        return Err(Rejection::invalid(format!("convergence: a threshold of {threshold} is outside 1..={most}")));
     }
     Ok(())
 }

@@ -1,0 +1,58 @@
+//! One session that never ends: does the last message cost what the first did?
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use macp_wire::v1::SendRequest;
+
+use crate::child::Process;
+use crate::messages::{message, start};
+use crate::report::Report;
+
+pub async fn run(report: &mut Report, messages: usize, in_flight: usize) -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = Process::real(data.path(), 100_000)?;
+    let mut client = server.client().await?;
+    for envelope in [
+        start("hot", &["alice", "bob"]),
+        message("hot", "Proposal", "p1", "alice", r#"{"proposal_id":"p1","option":"go"}"#),
+    ] {
+        client.send(SendRequest { envelope: Some(envelope), signature: None }).await?;
+    }
+    let next = Arc::new(AtomicUsize::new(0));
+    let began = Instant::now();
+    let mut workers = Vec::new();
+    for _ in 0..in_flight {
+        let (next, mut client) = (Arc::clone(&next), client.clone());
+        workers.push(tokio::spawn(async move {
+            let mut done = Vec::new();
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                if at >= messages {
+                    return anyhow::Ok(done);
+                }
+                let json = r#"{"proposal_id":"p1","recommendation":"REVIEW","confidence":0.5,"reason":"again"}"#;
+                let envelope = message("hot", "Evaluation", &format!("m{at}"), "bob", json);
+                let request = SendRequest { envelope: Some(envelope), signature: None };
+                let ack = client.send(request).await?.into_inner().ack.context("a response carries an Ack")?;
+                if !ack.ok {
+                    bail!("refused: {:?}", ack.error);
+                }
+                done.push(began.elapsed());
+            }
+        }));
+    }
+    let mut done: Vec<Duration> = Vec::with_capacity(messages);
+    for worker in workers {
+        done.extend(worker.await??);
+    }
+    done.sort();
+    let tenth = messages / 10;
+    let rate = |from: usize, to: usize| (to - from) as f64 / (done[to - 1] - done[from]).as_secs_f64();
+    let (first, last) = (rate(0, tenth), rate(messages - tenth, messages));
+    let detail = format!("{messages} messages, {in_flight} in flight: {first:.0}/s, then {last:.0}/s");
+    report.at_least("hot session, last tenth against the first", last / first, 0.9, detail);
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! What an open session costs in memory, and what one costs that was let go.
+
+use anyhow::{Context, bail};
+use macp_wire::v1::SendRequest;
+
+use crate::child::Process;
+use crate::decision;
+use crate::report::Report;
+
+/// Sessions kept when the rest is to be let go.
+const FEW: usize = 1_000;
+const WORKERS: usize = 64;
+/// Messages per session: everything up to the votes.
+const MESSAGES: usize = 6;
+
+pub async fn run(report: &mut Report, sessions: usize) -> anyhow::Result<()> {
+    let kept = grown(sessions, sessions * 2).await?;
+    let let_go = grown(sessions, FEW).await?;
+    let per = |bytes: i64| bytes as f64 / sessions as f64;
+    let detail = format!("{sessions} open sessions of {MESSAGES} messages");
+    report.at_most("bytes per resident open session", per(kept), 4096.0, detail);
+    let detail = format!("the same with {FEW} kept in memory, caches of the store included");
+    report.at_most("bytes per session that was let go", per(let_go), 512.0, detail);
+    Ok(())
+}
+
+/// Growth of the server's memory by so many open sessions.
+async fn grown(sessions: usize, resident_max: usize) -> anyhow::Result<i64> {
+    let data = tempfile::tempdir()?;
+    let server = Process::real(data.path(), resident_max)?;
+    // A first part warms caches and allocators; what comes after it counts.
+    open(&server, 0, sessions / 5).await?;
+    let before = i64::try_from(server.resident_bytes()?)?;
+    open(&server, sessions / 5, sessions / 5 + sessions).await?;
+    Ok(i64::try_from(server.resident_bytes()?)? - before)
+}
+
+async fn open(server: &Process, from: usize, to: usize) -> anyhow::Result<()> {
+    let client = server.client().await?;
+    let workers: Vec<_> = (0..WORKERS)
+        .map(|worker| {
+            let mut client = client.clone();
+            tokio::spawn(async move {
+                for at in (from + worker..to).step_by(WORKERS) {
+                    for envelope in decision::session(&format!("open-{at:010}")).into_iter().take(MESSAGES) {
+                        let request = SendRequest { envelope: Some(envelope), signature: None };
+                        let ack = client.send(request).await?.into_inner().ack.context("an Ack")?;
+                        if !ack.ok {
+                            bail!("refused: {:?}", ack.error);
+                        }
+                    }
+                }
+                anyhow::Ok(())
+            })
+        })
+        .collect();
+    for worker in workers {
+        worker.await??;
+    }
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! REPLAY-6 away from home: an export proves itself, and one changed byte is found.
+
+mod common;
+
+use common::{decision, export, store_with, verify_file};
+use macp_archive::{ExportFile, ImportError, Imported, Replay, Source, import, replay};
+use macp_kernel::replay::Options;
+use macp_kernel::{SignatureCheck, State};
+use macp_ledger::{MemoryStore, Store};
+
+#[test]
+fn an_export_verifies_and_replays_offline() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("s.jsonl");
+    std::fs::write(&path, export(&store_with("s", 4), "s")).expect("written");
+    let found = verify_file(&path).expect("readable");
+    assert!(found.ok(), "{found:?}");
+    assert_eq!((found.entries, found.sealed), (4, true));
+    let mut steps = Vec::new();
+    let mut source = Source::File(ExportFile::open(&path).expect("an export"));
+    let options = Options { semantic: true, ..Options::default() };
+    match replay(&mut source, options, &mut |step| steps.push(step.message_type.clone())) {
+        Replay::Match(report) => {
+            assert_eq!(report.state, State::Resolved);
+            assert_eq!(report.resolution.as_deref(), Some(&br#"{"commitment_id":"c","action":"go"}"#[..]));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(steps, ["SessionStart", "Proposal", "Vote", "Commitment"]);
+}
+
+#[test]
+fn every_changed_byte_is_found() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("s.jsonl");
+    let good = export(&store_with("s", 4), "s");
+    for at in 0..good.len() {
+        for bit in [0x01, 0x20, 0x80] {
+            let mut bad = good.clone();
+            bad[at] ^= bit;
+            std::fs::write(&path, &bad).expect("written");
+            if let Ok(found) = verify_file(&path) {
+                assert!(!found.ok(), "byte {at} ({:?} -> {:?}) changed unnoticed", char::from(good[at]), char::from(bad[at]));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_missing_or_additional_line_is_found() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("s.jsonl");
+    let good = String::from_utf8(export(&store_with("s", 4), "s")).expect("text");
+    let lines: Vec<&str> = good.lines().collect();
+    for missing in 1..lines.len() {
+        let kept: Vec<&str> = lines.iter().enumerate().filter(|(at, _)| *at != missing).map(|(_, line)| *line).collect();
+        std::fs::write(&path, kept.join("\n")).expect("written");
+        let bad = verify_file(&path).expect("readable").bad.expect("a bad entry");
+        assert_eq!(bad.sequence, missing as u64, "{bad:?}");
+    }
+    std::fs::write(&path, format!("{good}{}\n", lines[4])).expect("written");
+    assert_eq!(verify_file(&path).expect("readable").bad.expect("a bad entry").sequence, 5);
+}
+
+#[test]
+fn import_takes_ended_sessions_once_and_unchanged() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("s.jsonl");
+    std::fs::write(&path, export(&store_with("s", 4), "s")).expect("written");
+    let store = MemoryStore::new();
+    assert_eq!(import(&path, &store).expect("imported"), Imported::New { session_id: "s".into(), entries: 4 });
+    assert_eq!(import(&path, &store).expect("the same"), Imported::AlreadyThere { session_id: "s".into() });
+    let head = store.head("s").expect("readable").expect("there");
+    assert!(!head.open);
+    assert_eq!(export(&store, "s"), std::fs::read(&path).expect("readable"), "not the same bytes");
+
+    let other = MemoryStore::new();
+    let mut envelopes = decision("s");
+    envelopes[1].message_id = "another".into();
+    common::write(&other, "s", envelopes.into_iter().map(|it| common::command(it, SignatureCheck::Absent)).collect());
+    assert!(matches!(import(&path, &other), Err(ImportError::Differs(id)) if id == "s"));
+}
+
+#[test]
+fn import_refuses_open_sessions_and_forged_ones() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("s.jsonl");
+    std::fs::write(&path, export(&store_with("s", 3), "s")).expect("written");
+    let store = MemoryStore::new();
+    assert!(matches!(import(&path, &store), Err(ImportError::Open(_))));
+
+    // A good chain over a commitment without a vote: nobody changed a byte, and still it never happened.
+    let forged = {
+        use macp_wire::history::v1::{Terminal, entry::Input};
+        let honest = store_with("s", 4);
+        let records = honest.read("s", 0, 10, usize::MAX).expect("readable");
+        let mut entries: Vec<_> =
+            records.iter().map(|record| macp_ledger::record::open(&record.bytes).expect("an entry")).collect();
+        entries.remove(2);
+        let mut sealed: Vec<macp_ledger::Record> = Vec::new();
+        for (at, mut entry) in entries.into_iter().enumerate() {
+            entry.sequence = at as u64 + 1;
+            entry.ordinal = entry.sequence;
+            assert!(matches!(entry.input, Some(Input::Envelope(_))));
+            let previous = sealed.last().map(|record| record.hash);
+            if let (Some(Terminal { history_hash, .. }), Some(hash)) = (&mut entry.terminal, &previous) {
+                *history_hash = hash.as_bytes().to_vec().into();
+            }
+            sealed.push(macp_ledger::record::seal(previous.as_ref(), &entry));
+        }
+        let store = MemoryStore::new();
+        let index = macp_ledger::IndexUpdate { open: false, deadline_ms: 0, state: 2, summary: None };
+        let append =
+            macp_ledger::Append { session_id: "s".into(), expected_sequence: 0, records: sealed, index };
+        store.append(&[append]).remove(0).expect("stored");
+        export(&store, "s")
+    };
+    std::fs::write(&path, forged).expect("written");
+    assert!(verify_file(&path).expect("readable").ok(), "the chain is good");
+    assert!(matches!(import(&path, &store), Err(ImportError::Replay(_))));
+    assert!(store.head("s").expect("readable").is_none(), "a refused import left a trace");
+}
+
+#[test]
+fn a_history_under_another_name_is_found() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("s.jsonl");
+    let text = String::from_utf8(export(&store_with("s", 4), "s")).expect("text");
+    std::fs::write(&path, text.replacen(r#""session_id":"s""#, r#""session_id":"t""#, 1)).expect("written");
+    assert_eq!(verify_file(&path).expect("readable").bad.expect("found").sequence, 1);
+}

@@ -1,0 +1,315 @@
+//! `macp replay`: every decision of a history taken again.
+
+use std::io;
+use std::path::Path;
+
+use anyhow::Context;
+use macp_archive::{FileError, Replay, Source, is_trace, replay, replay_trace};
+use macp_client::Replayed;
+use macp_kernel::replay::{Options, Versions};
+use macp_wire::history::v1::{ReplayReport, ReplaySessionRequest, ReplayVerdict};
+use macp_wire::v1::SessionState;
+use serde_json::{Value, json};
+
+use crate::Finding;
+use crate::output::{Output, Paint};
+use crate::progress;
+use crate::source::{self, HistoryArgs, Place};
+use crate::table::{Column, Table, left, right};
+use crate::text::{clean, count};
+use crate::time::stamp;
+use crate::view::{Decision, state_cell, state_name, text_or_base64};
+
+const COLUMNS: &[Column] = &[
+    right("ORDINAL", 7),
+    left("ACCEPTED (UTC)", 23),
+    left("TYPE", 14),
+    left("SENDER", 16),
+    left("STATE", 8),
+];
+
+/// Take every decision of a history again and compare
+///
+/// Uses nothing but what the history holds: no clock, no configuration, no network. The history may be a session of a
+/// server, of a data directory, or an exported file; a trace written by `macp serve --audit` is recognised too.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    history: HistoryArgs,
+    /// Print the verdict only
+    #[arg(long, short)]
+    quiet: bool,
+    /// Allow other versions than the bound ones; the result is then no historical reconstruction
+    #[arg(long)]
+    what_if: bool,
+    /// Replay under this mode version
+    #[arg(long, value_name = "VERSION")]
+    mode_version: Option<String>,
+    /// Replay under this configuration version
+    #[arg(long, value_name = "VERSION")]
+    configuration_version: Option<String>,
+    /// Replay under this policy version
+    #[arg(long, value_name = "VERSION")]
+    policy_version: Option<String>,
+}
+
+pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
+    let options = Options {
+        versions: Versions {
+            mode_version: args.mode_version,
+            configuration_version: args.configuration_version,
+            policy_version: args.policy_version,
+        },
+        what_if: args.what_if,
+        semantic: true,
+    };
+    let mut steps = Steps { output, table: Table::new(COLUMNS), quiet: args.quiet, first: true };
+    let verdict = match args.history.place()? {
+        Place::File(path) => {
+            let trace = is_trace(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            if trace {
+                return replay_trace_file(&path, args.quiet, output);
+            }
+            match source::open_file(&path) {
+                Ok(source) => local(source, options, &mut steps)?,
+                Err(error @ FileError::Format { .. }) => Verdict::refused(error.to_string()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Place::Directory { directory, session_id } => {
+            let store = source::open_store(&directory)?;
+            local(Source::Store(source::open_history(&store, &session_id)?), options, &mut steps)?
+        }
+        Place::Server { server, session_id } => {
+            let client = server.connect().await?;
+            remote(&client, request(session_id, options), &mut steps).await?
+        }
+    };
+    verdict.report(output)?;
+    Ok(Finding::from_ok(verdict.kind == ReplayVerdict::Match))
+}
+
+/// Prints decisions as they are taken.
+struct Steps<'a> {
+    output: &'a Output,
+    table: Table,
+    quiet: bool,
+    first: bool,
+}
+
+impl Steps<'_> {
+    fn show(&mut self, decision: &Decision) -> io::Result<()> {
+        if self.quiet {
+            return Ok(());
+        }
+        if self.output.is_json() {
+            return self.output.value(&json!({ "step": decision.to_json() }));
+        }
+        if std::mem::take(&mut self.first) {
+            self.output.line(self.table.header(self.output))?;
+        }
+        // Bookkeeping entries have no ordinal.
+        let ordinal = match decision.ordinal {
+            0 => "-".to_owned(),
+            ordinal => ordinal.to_string(),
+        };
+        let cells = [
+            ordinal.into(),
+            stamp(decision.accepted_at_ms).into(),
+            clean(&decision.message_type).into(),
+            clean(&decision.sender).into(),
+            state_cell(decision.state),
+        ];
+        self.output.line(self.table.row(self.output, &cells))
+    }
+}
+
+/// What a replay showed, wherever it was done.
+#[derive(Debug)]
+struct Verdict {
+    kind: ReplayVerdict,
+    message: String,
+    what_if: bool,
+    determinism_class: String,
+    entries: u64,
+    state: Option<SessionState>,
+    resolution: Vec<u8>,
+    divergence: Option<Value>,
+}
+
+impl Verdict {
+    fn refused(message: String) -> Verdict {
+        Verdict {
+            kind: ReplayVerdict::Refused,
+            message,
+            what_if: false,
+            determinism_class: String::new(),
+            entries: 0,
+            state: None,
+            resolution: Vec::new(),
+            divergence: None,
+        }
+    }
+
+    fn report(&self, output: &Output) -> io::Result<()> {
+        if output.is_json() {
+            return output.value(&json!({ "report": {
+                "verdict": self.word(),
+                "message": self.message,
+                "what_if": self.what_if,
+                "determinism_class": self.determinism_class,
+                "entries": self.entries,
+                "state": self.state.map(state_name),
+                "resolution": if self.resolution.is_empty() { Value::Null } else { text_or_base64(&self.resolution) },
+                "divergence": self.divergence,
+            }}));
+        }
+        let entries = count(self.entries, "decision", "decisions");
+        let what_if = if self.what_if { " (what-if, not a historical reconstruction)" } else { "" };
+        match self.kind {
+            ReplayVerdict::Match => {
+                let state = self.state.map(state_name).unwrap_or_default();
+                let class = &self.determinism_class;
+                let word = output.paint(Paint::Good, "MATCH");
+                output.line(format!("{word}: {entries} taken again, all the same; {state}, {class}{what_if}"))?;
+                if !self.resolution.is_empty() {
+                    output.line(format!("resolution: {}", clean(&String::from_utf8_lossy(&self.resolution))))?;
+                }
+                Ok(())
+            }
+            ReplayVerdict::Diverged => {
+                let word = output.paint(Paint::Bad, "DIVERGED");
+                output.line(format!("{word}: {}{what_if}", clean(&self.message)))
+            }
+            ReplayVerdict::Refused | ReplayVerdict::Unspecified => {
+                output.line(format!("{}: {}", output.paint(Paint::Bad, "REFUSED"), clean(&self.message)))
+            }
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        match self.kind {
+            ReplayVerdict::Match => "match",
+            ReplayVerdict::Diverged => "diverged",
+            ReplayVerdict::Refused | ReplayVerdict::Unspecified => "refused",
+        }
+    }
+}
+
+fn local(mut source: Source<'_>, options: Options, steps: &mut Steps<'_>) -> anyhow::Result<Verdict> {
+    let what_if = options.what_if;
+    let bar = progress::bar(Some(source.entries()), "replaying");
+    let mut shown = Ok(());
+    let replayed = replay(&mut source, options, &mut |step| {
+        if steps.quiet {
+            bar.inc(1);
+        } else if shown.is_ok() {
+            shown = steps.show(&Decision::from(step));
+        }
+    });
+    bar.finish_and_clear();
+    shown?;
+    let (report, divergence) = match replayed {
+        Replay::Refused(message) => return Ok(Verdict::refused(message)),
+        Replay::Match(report) => (Some(report), None),
+        Replay::Diverged { divergence, report } => (report, Some(divergence)),
+    };
+    let verdict = Verdict {
+        kind: if divergence.is_some() { ReplayVerdict::Diverged } else { ReplayVerdict::Match },
+        message: divergence.as_ref().map(ToString::to_string).unwrap_or_default(),
+        what_if,
+        determinism_class: report.as_ref().map(|it| it.determinism.as_str().to_owned()).unwrap_or_default(),
+        entries: report.as_ref().map(|it| it.entries).unwrap_or_default(),
+        state: report.as_ref().map(|it| it.state.to_wire()),
+        resolution: report.and_then(|it| it.resolution).map(|it| it.to_vec()).unwrap_or_default(),
+        divergence: divergence.map(|it| {
+            json!({
+                "sequence": it.sequence, "ordinal": it.ordinal, "field": it.field,
+                "expected": it.expected, "found": it.found,
+            })
+        }),
+    };
+    Ok(verdict)
+}
+
+fn request(session_id: String, options: Options) -> ReplaySessionRequest {
+    ReplaySessionRequest {
+        session_id,
+        what_if: options.what_if,
+        mode_version: options.versions.mode_version.unwrap_or_default(),
+        configuration_version: options.versions.configuration_version.unwrap_or_default(),
+        policy_version: options.versions.policy_version.unwrap_or_default(),
+    }
+}
+
+async fn remote(
+    client: &macp_client::Client,
+    request: ReplaySessionRequest,
+    steps: &mut Steps<'_>,
+) -> anyhow::Result<Verdict> {
+    let mut events = client.replay(request).await?;
+    while let Some(event) = events.next().await? {
+        match event {
+            Replayed::Step(step) => steps.show(&step.into())?,
+            Replayed::Report(report) => return Ok(report.into()),
+        }
+    }
+    anyhow::bail!("the server ended the replay without a report")
+}
+
+impl From<ReplayReport> for Verdict {
+    fn from(report: ReplayReport) -> Self {
+        Verdict {
+            kind: report.verdict(),
+            state: Some(report.state()).filter(|state| *state != SessionState::Unspecified),
+            what_if: report.what_if,
+            entries: report.entries,
+            resolution: report.resolution.to_vec(),
+            divergence: report.divergence.as_ref().map(|it| {
+                json!({
+                    "sequence": it.sequence, "ordinal": it.ordinal, "field": it.field,
+                    "expected": it.expected, "found": it.found,
+                })
+            }),
+            message: report.message,
+            determinism_class: report.determinism_class,
+        }
+    }
+}
+
+/// A recorded trace: every input with its verdict, the refused ones too.
+fn replay_trace_file(path: &Path, quiet: bool, output: &Output) -> anyhow::Result<Finding> {
+    let mut shown = Ok(());
+    let report = replay_trace(path, &mut |difference| {
+        if quiet || shown.is_err() {
+            return;
+        }
+        shown = if output.is_json() {
+            output.value(&json!({ "difference": {
+                "line": difference.line,
+                "session_id": difference.session_id,
+                "expected": difference.expected,
+                "found": difference.found,
+            }}))
+        } else {
+            let session_id = clean(&difference.session_id);
+            output.line(format!(
+                "line {}, session {session_id}: recorded {:?}, decided again {:?}",
+                difference.line, difference.expected, difference.found
+            ))
+        };
+    })?;
+    shown?;
+    let same = report.different == 0;
+    if output.is_json() {
+        output.value(&json!({ "report": { "verdict": if same { "match" } else { "diverged" }, "trace": report } }))?;
+    } else {
+        let (word, paint) = if same { ("MATCH", Paint::Good) } else { ("DIVERGED", Paint::Bad) };
+        let events = count(report.events, "verdict", "verdicts");
+        output.line(format!(
+            "{}: {events}: {} same, {} different; not compared: {} operational, {} of sessions begun earlier, {} lost",
+            output.paint(paint, word), report.same, report.different, report.operational, report.incomplete, report.lost
+        ))?;
+    }
+    Ok(Finding::from_ok(same))
+}

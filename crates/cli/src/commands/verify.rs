@@ -1,0 +1,192 @@
+//! `macp verify`: hash chain and signatures of a history.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use macp_archive::{FileError, Keys, Source, Verification, verify};
+use macp_ledger::{Filter, History, Store};
+use macp_wire::history::v1::VerifySessionResponse;
+use serde_json::json;
+
+use crate::Finding;
+use crate::output::{Output, Paint};
+use crate::progress;
+use crate::source::{self, HistoryArgs, Place};
+use crate::text::{clean, count};
+
+/// Sessions listed at once when all are checked.
+const PAGE_SESSIONS: usize = 1_000;
+
+/// Check that a history is what was written
+///
+/// Follows the hash chain from the first entry to the last, checks the seal of an ended session and the signatures,
+/// and names the first bad entry. The history may be a session of a server, of a data directory, or an exported file.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    history: HistoryArgs,
+    /// Check every session of the data directory
+    #[arg(long, requires = "data", conflicts_with_all = ["target", "file"])]
+    all: bool,
+    /// JSON file with the Ed25519 keys of senders; a server uses its own
+    #[arg(long, value_name = "FILE")]
+    keys: Option<PathBuf>,
+}
+
+pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
+    let keys = match &args.keys {
+        Some(path) => Keys::read(path)?,
+        None => Keys::none(),
+    };
+    if args.all {
+        let directory = args.history.data().expect("--all requires --data").to_owned();
+        return all(&directory, &keys, output);
+    }
+    if args.history.names_nothing() && args.history.data().is_some() {
+        bail!("name a session, or ask for --all of them");
+    }
+    let (session_id, found) = match args.history.place()? {
+        Place::File(path) => match source::open_file(&path) {
+            Ok(source) => check(source, &keys)?,
+            // A file whose first line was damaged is a finding like any other.
+            Err(error @ FileError::Format { .. }) => (String::new(), Found::whole_file(&error)),
+            Err(error) => return Err(error.into()),
+        },
+        Place::Directory { directory, session_id } => {
+            let store = source::open_store(&directory)?;
+            check(Source::Store(source::open_history(&store, &session_id)?), &keys)?
+        }
+        Place::Server { server, session_id } => {
+            let answer = server.connect().await?.verify(&session_id).await?;
+            (session_id, answer.into())
+        }
+    };
+    report(&session_id, &found, output)?;
+    Ok(Finding::from_ok(found.bad.is_none()))
+}
+
+/// What was found, wherever the check was done.
+#[derive(Debug)]
+struct Found {
+    entries: u64,
+    head: String,
+    sealed: bool,
+    signatures_verified: u64,
+    signatures_unchecked: u64,
+    /// Sequence of the first bad entry, 0 for the file as a whole, and what is wrong.
+    bad: Option<(u64, String)>,
+}
+
+impl Found {
+    fn whole_file(error: &FileError) -> Found {
+        let bad = Some((0, error.to_string()));
+        Found { entries: 0, head: String::new(), sealed: false, signatures_verified: 0, signatures_unchecked: 0, bad }
+    }
+}
+
+impl From<Verification> for Found {
+    fn from(found: Verification) -> Self {
+        Found {
+            entries: found.entries,
+            head: found.head.map(|head| head.to_string()).unwrap_or_default(),
+            sealed: found.sealed,
+            signatures_verified: found.signatures_verified,
+            signatures_unchecked: found.signatures_unchecked,
+            bad: found.bad.map(|bad| (bad.sequence, bad.message)),
+        }
+    }
+}
+
+impl From<VerifySessionResponse> for Found {
+    fn from(answer: VerifySessionResponse) -> Self {
+        Found {
+            entries: answer.entries,
+            head: hex::encode(&answer.head_hash),
+            sealed: answer.sealed,
+            signatures_verified: answer.signatures_verified,
+            signatures_unchecked: answer.signatures_unchecked,
+            bad: (!answer.ok).then_some((answer.bad_sequence, answer.message)),
+        }
+    }
+}
+
+fn check(mut source: Source<'_>, keys: &Keys) -> anyhow::Result<(String, Found)> {
+    let bar = progress::bar(Some(source.entries()), "verifying");
+    let found = verify(&mut source, keys, &mut |entries| bar.set_position(entries));
+    bar.finish_and_clear();
+    Ok((source.session_id().to_owned(), found?.into()))
+}
+
+fn report(session_id: &str, found: &Found, output: &Output) -> anyhow::Result<()> {
+    if output.is_json() {
+        output.value(&json!({
+            "session_id": session_id,
+            "ok": found.bad.is_none(),
+            "entries": found.entries,
+            "head_hash": found.head,
+            "sealed": found.sealed,
+            "signatures_verified": found.signatures_verified,
+            "signatures_unchecked": found.signatures_unchecked,
+            "bad_sequence": found.bad.as_ref().map(|(sequence, _)| sequence),
+            "message": found.bad.as_ref().map(|(_, message)| message),
+        }))?;
+        return Ok(());
+    }
+    if let Some((sequence, message)) = &found.bad {
+        let place = match sequence {
+            0 => "the file as a whole".to_owned(),
+            sequence => format!("entry {sequence}"),
+        };
+        let message = clean(message);
+        output.line(format!("{} {} at {place}: {message}", output.paint(Paint::Bad, "BAD"), clean(session_id)))?;
+        return Ok(());
+    }
+    let seal = if found.sealed { "sealed" } else { "open" };
+    let entries = count(found.entries, "entry", "entries");
+    let good = output.paint(Paint::Good, "OK");
+    output.line(format!("{good} {}: {entries}, {seal}, head {}", clean(session_id), found.head))?;
+    let signatures = found.signatures_verified + found.signatures_unchecked;
+    if signatures > 0 {
+        let unchecked = found.signatures_unchecked;
+        output.line(format!("   {} verified, {unchecked} without a registered key", found.signatures_verified))?;
+    }
+    Ok(())
+}
+
+/// Every session of a directory; bad ones are told one by one.
+fn all(directory: &Path, keys: &Keys, output: &Output) -> anyhow::Result<Finding> {
+    let store = source::open_store(directory)?;
+    let bar = progress::bar(None, "verifying sessions");
+    let (mut sessions, mut entries, mut bad) = (0_u64, 0_u64, 0_u64);
+    let mut after: Option<String> = None;
+    loop {
+        let page = store.list(after.as_deref(), PAGE_SESSIONS, Filter::All)?;
+        let Some(last) = page.last() else {
+            break;
+        };
+        after = Some(last.session_id.to_string());
+        for head in &page {
+            let Some(history) = History::open(&store, &head.session_id)? else {
+                continue;
+            };
+            let found: Found = verify(&mut Source::Store(history), keys, &mut |_| {})?.into();
+            sessions += 1;
+            entries += found.entries;
+            bar.inc(1);
+            if found.bad.is_some() {
+                bad += 1;
+                bar.suspend(|| report(&head.session_id, &found, output).and_then(|()| Ok(output.flush()?)))?;
+            }
+        }
+    }
+    bar.finish_and_clear();
+    if output.is_json() {
+        output.value(&json!({ "ok": bad == 0, "sessions": sessions, "entries": entries, "bad": bad }))?;
+    } else {
+        let (word, paint) = if bad == 0 { ("OK", Paint::Good) } else { ("BAD", Paint::Bad) };
+        let checked = count(sessions, "session", "sessions");
+        let entries = count(entries, "entry", "entries");
+        output.line(format!("{} {checked} with {entries} checked, {bad} bad", output.paint(paint, word)))?;
+    }
+    Ok(Finding::from_ok(bad == 0))
+}

@@ -1,0 +1,271 @@
+//! The one list of settings.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use macp_edge::{AuditSettings, Settings};
+use macp_kernel::{ProfileSetting, SignatureRule};
+
+use super::value::{Kind, Value};
+use crate::logging;
+
+/// One setting, with every name it has.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    /// Its key in the config file.
+    pub(crate) key: &'static str,
+    /// Its flag, without the dashes.
+    pub(crate) flag: &'static str,
+    /// Its environment variable.
+    pub(crate) env: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) default: Default,
+    /// One line for people.
+    pub(crate) help: &'static str,
+    /// Puts a value in its place.
+    pub(crate) apply: fn(&mut Draft, &Value) -> Result<(), String>,
+}
+
+/// What holds when nobody says anything.
+#[derive(Debug)]
+pub(crate) enum Default {
+    /// This text, read like a flag's.
+    Is(&'static str),
+    /// Nothing is applied; the words say what that means.
+    Unset(&'static str),
+}
+
+/// Settings being put together.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    pub(crate) server: Settings,
+    pub(crate) data: PathBuf,
+    pub(crate) memory: bool,
+    pub(crate) keys_file: Option<PathBuf>,
+    pub(crate) audit_file: Option<PathBuf>,
+    pub(crate) audit_bytes_max: u64,
+    pub(crate) audit_files_max: usize,
+    pub(crate) log_format: logging::Format,
+    pub(crate) log_filter: String,
+    pub(crate) ready_file: Option<PathBuf>,
+}
+
+impl Draft {
+    pub(crate) fn new() -> Draft {
+        Draft {
+            server: Settings::default(),
+            data: PathBuf::new(),
+            memory: false,
+            keys_file: None,
+            audit_file: None,
+            audit_bytes_max: 0,
+            audit_files_max: 0,
+            log_format: logging::Format::default(),
+            log_filter: String::new(),
+            ready_file: None,
+        }
+    }
+
+    pub(crate) fn audit(&self) -> Option<AuditSettings> {
+        self.audit_file.as_ref().map(|path| AuditSettings {
+            path: path.clone(),
+            bytes_per_file_max: self.audit_bytes_max,
+            files_max: self.audit_files_max,
+        })
+    }
+}
+
+/// Bounds of a number that only has to be there.
+const POSITIVE: Kind = Kind::Number { min: 1, max: u32::MAX as u64 };
+/// Bounds of a rate, where 0 means none.
+const RATE: Kind = Kind::Number { min: 0, max: u32::MAX as u64 };
+/// Bounds of a size in bytes: up to what one record may hold.
+const RECORD_BYTES: Kind = Kind::Number { min: 1, max: 128 * 1024 * 1024 };
+/// Bounds of a total in bytes.
+const BYTES: Kind = Kind::Number { min: 1, max: i64::MAX as u64 };
+/// Bounds of a time in seconds: up to a day.
+const SECONDS: Kind = Kind::Number { min: 1, max: 86_400 };
+
+const fn setting(
+    names: (&'static str, &'static str, &'static str),
+    kind: Kind,
+    default: Default,
+    help: &'static str,
+    apply: fn(&mut Draft, &Value) -> Result<(), String>,
+) -> Setting {
+    let (key, flag, env) = names;
+    Setting { key, flag, env, kind, default, help, apply }
+}
+
+/// A table row that cannot fail.
+macro_rules! set {
+    (|$draft:ident, $value:ident| $body:expr) => {
+        |$draft: &mut Draft, $value: &Value| {
+            $body;
+            Ok(())
+        }
+    };
+}
+
+/// Every setting, in the order of the reference.
+#[rustfmt::skip]
+pub(crate) static SETTINGS: &[Setting] = &[
+    setting(("listen", "listen", "MACP_BIND_ADDR"), Kind::Text, Default::Is("127.0.0.1:50051"),
+        "Address and port to listen on; port 0 takes any free one",
+        |draft, value| {
+            let text = value.text();
+            draft.server.listen = text.parse::<SocketAddr>()
+                .map_err(|_| format!("{text:?} is not an address and a port, such as 127.0.0.1:50051"))?;
+            Ok(())
+        }),
+    setting(("data", "data", "MACP_DATA_DIR"), Kind::Text, Default::Is("macp-data"),
+        "Directory that keeps the histories; created if it is missing",
+        set!(|draft, value| draft.data = PathBuf::from(value.text()))),
+    setting(("memory", "memory", "MACP_MEMORY_ONLY"), Kind::Switch, Default::Is("false"),
+        "Keep histories in memory only; nothing survives the process",
+        set!(|draft, value| draft.memory = value.is_on())),
+    setting(("profile", "profile", "MACP_PROFILE"), Kind::Text, Default::Is("auto"),
+        "Which rules sessions may choose: auto or classic",
+        |draft, value| {
+            draft.server.engine.limits.profile = match value.text() {
+                "auto" => ProfileSetting::Auto,
+                "classic" => ProfileSetting::Classic,
+                "standard" => return Err("this version does not offer the standard profile; \
+                                          use auto, or classic".to_owned()),
+                other => return Err(format!("{other:?} is not a profile; use auto or classic")),
+            };
+            Ok(())
+        }),
+    setting(("allow_insecure", "allow-insecure", "MACP_ALLOW_INSECURE"), Kind::Switch, Default::Is("false"),
+        "Listen beyond this machine although there is no TLS and no authentication",
+        set!(|draft, value| draft.server.allow_insecure = value.is_on())),
+    setting(("runtime_id", "runtime-id", "MACP_RUNTIME_ID"), Kind::Text, Default::Is("macp-runtime"),
+        "Name of this runtime in its manifest",
+        set!(|draft, value| draft.server.runtime_id = value.text().to_owned())),
+    setting(("max_payload_bytes", "max-payload-bytes", "MACP_MAX_PAYLOAD_BYTES"), RECORD_BYTES, Default::Is("1048576"),
+        "Largest payload of one envelope, in bytes",
+        set!(|draft, value| draft.server.engine.limits.payload_bytes_max = value.number())),
+    setting(("max_clock_skew_secs", "max-clock-skew-secs", "MACP_MAX_CLOCK_SKEW_SECS"), SECONDS, Default::Is("300"),
+        "How far in the future the timestamp of a SessionStart may lie, in seconds",
+        set!(|draft, value| draft.server.engine.limits.skew_ms_max = value.narrow::<i64>() * 1_000)),
+    setting(("max_session_entries", "max-session-entries", "MACP_MAX_SESSION_ENTRIES"), POSITIVE, Default::Is("100000"),
+        "Most entries of one session; bound at its start",
+        set!(|draft, value| draft.server.engine.limits.session_entries_max = value.number())),
+    setting(("max_session_bytes", "max-session-bytes", "MACP_MAX_SESSION_BYTES"), BYTES, Default::Is("268435456"),
+        "Most bytes of envelopes of one session; bound at its start",
+        set!(|draft, value| draft.server.engine.limits.session_bytes_max = value.number())),
+    setting(("session_start_limit_per_minute", "session-start-limit-per-minute", "MACP_SESSION_START_LIMIT_PER_MINUTE"),
+        RATE, Default::Is("0"),
+        "Sessions one sender may start in a minute; 0 is no limit",
+        set!(|draft, value| draft.server.start_limit_per_minute = value.narrow())),
+    setting(("message_limit_per_minute", "message-limit-per-minute", "MACP_MESSAGE_LIMIT_PER_MINUTE"),
+        RATE, Default::Is("0"),
+        "Messages one sender may send in a minute; 0 is no limit",
+        set!(|draft, value| draft.server.message_limit_per_minute = value.narrow())),
+    setting(("list_sessions_default_page_size", "list-sessions-default-page-size",
+             "MACP_LIST_SESSIONS_DEFAULT_PAGE_SIZE"),
+        Kind::Number { min: 1, max: 10_000 }, Default::Is("100"),
+        "Sessions on a page of ListSessions when the client asks for no size",
+        set!(|draft, value| draft.server.list_page_size_default = value.narrow())),
+    setting(("list_sessions_max_page_size", "list-sessions-max-page-size", "MACP_LIST_SESSIONS_MAX_PAGE_SIZE"),
+        Kind::Number { min: 1, max: 10_000 }, Default::Is("1000"),
+        "Most sessions on a page of ListSessions",
+        set!(|draft, value| draft.server.list_page_size_max = value.narrow())),
+    setting(("request_timeout_secs", "request-timeout-secs", "MACP_REQUEST_TIMEOUT_SECS"), SECONDS, Default::Is("30"),
+        "Longest time one request may take, in seconds; streams are not bounded",
+        set!(|draft, value| draft.server.request_timeout = Duration::from_secs(value.number()))),
+    setting(("max_concurrent_streams", "max-concurrent-streams", "MACP_MAX_CONCURRENT_STREAMS"), POSITIVE, Default::Is("1024"),
+        "Most requests and streams at once on one connection",
+        set!(|draft, value| draft.server.streams_per_connection_max = value.narrow())),
+    setting(("shutdown_drain_secs", "shutdown-drain-secs", "MACP_SHUTDOWN_DRAIN_SECS"),
+        Kind::Number { min: 0, max: 86_400 }, Default::Is("10"),
+        "Longest time to finish what is in flight when told to stop, in seconds",
+        set!(|draft, value| draft.server.drain_timeout = Duration::from_secs(value.number()))),
+    setting(("shards", "shards", "MACP_SHARDS"), Kind::Number { min: 1, max: 1_024 }, Default::Unset("one per core"),
+        "Independent ordering loops that sessions are spread over",
+        set!(|draft, value| draft.server.engine.shards = value.narrow())),
+    setting(("max_requests_in_flight", "max-requests-in-flight", "MACP_MAX_REQUESTS_IN_FLIGHT"), POSITIVE, Default::Is("16384"),
+        "Requests being worked on at once; more are refused as overload",
+        set!(|draft, value| draft.server.engine.requests_in_flight_max = value.narrow())),
+    setting(("max_bytes_in_flight", "max-bytes-in-flight", "MACP_MAX_BYTES_IN_FLIGHT"), BYTES, Default::Is("268435456"),
+        "Bytes of envelopes being worked on at once; more are refused as overload",
+        set!(|draft, value| draft.server.engine.bytes_in_flight_max = value.number())),
+    setting(("max_resident_sessions", "max-resident-sessions", "MACP_MAX_RESIDENT_SESSIONS"), POSITIVE, Default::Is("100000"),
+        "Sessions kept in memory at once; others are loaded when they are needed",
+        set!(|draft, value| draft.server.engine.resident_sessions_max = value.narrow())),
+    setting(("session_idle_secs", "session-idle-secs", "MACP_SESSION_IDLE_SECS"), SECONDS, Default::Is("300"),
+        "How long an open session nobody touches stays in memory, in seconds",
+        set!(|draft, value| draft.server.engine.idle_ms_max = value.narrow::<i64>() * 1_000)),
+    setting(("subscriber_buffer", "subscriber-buffer", "MACP_SUBSCRIBER_BUFFER"),
+        Kind::Number { min: 1, max: 1_048_576 }, Default::Is("256"),
+        "Envelopes a subscriber may fall behind before it is dropped",
+        set!(|draft, value| draft.server.engine.subscriber_buffer = value.narrow())),
+    setting(("watcher_buffer", "watcher-buffer", "MACP_WATCHER_BUFFER"),
+        Kind::Number { min: 1, max: 1_048_576 }, Default::Is("1024"),
+        "Lifecycle events and signals a watcher may fall behind before it is dropped",
+        set!(|draft, value| draft.server.engine.watcher_buffer = value.narrow())),
+    setting(("signatures", "signatures", "MACP_SIGNATURES"), Kind::Word(&["optional", "required"]), Default::Is("optional"),
+        "Whether every envelope must carry a signature of a registered key: optional or required",
+        set!(|draft, value| draft.server.engine.limits.signatures = match value.text() {
+            "required" => SignatureRule::Required,
+            _ => SignatureRule::Optional,
+        })),
+    setting(("signing_keys_file", "signing-keys-file", "MACP_SIGNING_KEYS_FILE"), Kind::Text, Default::Unset("no keys"),
+        "JSON file with the Ed25519 keys of senders; read again on SIGHUP",
+        set!(|draft, value| draft.keys_file = Some(PathBuf::from(value.text())))),
+    setting(("reflection", "reflection", "MACP_REFLECTION"), Kind::Switch, Default::Is("true"),
+        "Answer gRPC reflection, so that tools such as grpcurl need no protocol files",
+        set!(|draft, value| draft.server.reflection = value.is_on())),
+    setting(("audit_file", "audit", "MACP_AUDIT_FILE"), Kind::Text, Default::Unset("no trace"),
+        "Record every input with its verdict, refused ones too, in this file for `macp replay`",
+        set!(|draft, value| draft.audit_file = Some(PathBuf::from(value.text())))),
+    setting(("audit_max_bytes", "audit-max-bytes", "MACP_AUDIT_MAX_BYTES"),
+        Kind::Number { min: 65_536, max: i64::MAX as u64 }, Default::Is("67108864"),
+        "Bytes after which the trace goes on in a new file",
+        set!(|draft, value| draft.audit_bytes_max = value.number())),
+    setting(("audit_max_files", "audit-max-files", "MACP_AUDIT_MAX_FILES"), Kind::Number { min: 1, max: 1_000 }, Default::Is("4"),
+        "Trace files kept, the current one included; older ones are removed",
+        set!(|draft, value| draft.audit_files_max = value.narrow())),
+    setting(("log_format", "log-format", "MACP_LOG_FORMAT"), Kind::Word(&["text", "json"]), Default::Is("text"),
+        "Form of the log lines on stderr: text or json",
+        set!(|draft, value| draft.log_format = match value.text() {
+            "json" => logging::Format::Json,
+            _ => logging::Format::Text,
+        })),
+    setting(("log", "log", "MACP_LOG"), Kind::Text, Default::Is("info"),
+        "What to log, such as warn or info,macp_engine=debug; RUST_LOG is read as well",
+        set!(|draft, value| draft.log_filter = value.text().to_owned())),
+    setting(("ready_file", "ready-file", "MACP_READY_FILE"), Kind::Text, Default::Unset("none"),
+        "Write the address in use to this file once the server is ready; removed when it stops",
+        set!(|draft, value| draft.ready_file = Some(PathBuf::from(value.text())))),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_follow_one_style() {
+        let mut seen = std::collections::BTreeSet::new();
+        for setting in SETTINGS {
+            assert!(seen.insert(setting.key) && seen.insert(setting.env), "{}", setting.key);
+            assert!(setting.env.starts_with("MACP_"), "{}", setting.env);
+            assert!(setting.flag.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{}", setting.flag);
+            assert!(!setting.help.ends_with('.'), "{}", setting.key);
+        }
+    }
+
+    /// The texts in the reference are the values the server's own defaults have.
+    #[test]
+    fn defaults_are_those_of_the_server() {
+        let mut draft = Draft::new();
+        for setting in SETTINGS {
+            if let Default::Is(text) = setting.default {
+                let value = setting.kind.parse(text).unwrap_or_else(|error| panic!("{}: {error}", setting.key));
+                (setting.apply)(&mut draft, &value).unwrap_or_else(|error| panic!("{}: {error}", setting.key));
+            }
+        }
+        assert_eq!(format!("{:?}", draft.server), format!("{:?}", Settings::default()));
+    }
+}

@@ -1,0 +1,62 @@
+//! Everything `macp serve` can be told, from one list.
+//!
+//! ```text
+//!  flag ─┐
+//!  environment ─┤ first found wins, per setting ──▶ Serve, validated whole
+//!  config file ─┤
+//!  default ─┘
+//! ```
+//!
+//! [`list::SETTINGS`] declares every setting once; flags, variables, keys of the file, the help and the reference in
+//! the documents all come from it. Nothing else reads the environment or the file.
+
+mod file;
+mod flags;
+mod layers;
+mod list;
+mod reference;
+mod value;
+
+use std::path::PathBuf;
+
+use macp_archive::Keys;
+use macp_edge::Reloadable;
+use macp_wire::v1::Root;
+
+pub(crate) use flags::SettingFlags;
+pub(crate) use layers::{Invalid, Layers};
+pub(crate) use reference::markdown;
+
+use crate::logging;
+
+/// Where histories are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Directory(PathBuf),
+    Memory,
+}
+
+/// All settings of a server, typed and checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Serve {
+    pub(crate) server: macp_edge::Settings,
+    pub(crate) place: Place,
+    pub(crate) keys_file: Option<PathBuf>,
+    pub(crate) roots: Vec<Root>,
+    pub(crate) log_format: logging::Format,
+    pub(crate) log_filter: String,
+    pub(crate) ready_file: Option<PathBuf>,
+    /// Things the operator should hear about although they stop nothing.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Serve {
+    /// What a running server can take in anew: roots, and the keys in their file.
+    pub(crate) fn reloadable(&self) -> Result<Reloadable, macp_archive::KeysError> {
+        let keys = match &self.keys_file {
+            Some(path) => Keys::read(path)?,
+            None => Keys::none(),
+        };
+        Ok(Reloadable { roots: self.roots.clone(), keys })
+    }
+}

@@ -1,0 +1,77 @@
+//! Where a history comes from: a server, a data directory beside it, or an exported file.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use macp_archive::{ExportFile, FileError, Source};
+use macp_ledger::{History, SqliteStore};
+
+use crate::remote::ServerArgs;
+
+/// Which history, and where it is.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct HistoryArgs {
+    /// Session id, or the path of a file
+    target: Option<String>,
+    /// Read this file; tells a file from a session of the same name
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "data"])]
+    file: Option<PathBuf>,
+    /// Read this data directory, without touching it; a server may be running on it
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Where a session is.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    File(PathBuf),
+    Directory { directory: PathBuf, session_id: String },
+    Server { server: ServerArgs, session_id: String },
+}
+
+impl HistoryArgs {
+    pub(crate) fn place(self) -> anyhow::Result<Place> {
+        if let Some(path) = self.file {
+            return Ok(Place::File(path));
+        }
+        let Some(target) = self.target else {
+            bail!("name a session, or a file to read");
+        };
+        if let Some(directory) = self.data {
+            return Ok(Place::Directory { directory, session_id: target });
+        }
+        if Path::new(&target).is_file() {
+            return Ok(Place::File(target.into()));
+        }
+        Ok(Place::Server { server: self.server, session_id: target })
+    }
+
+    pub(crate) fn data(&self) -> Option<&Path> {
+        self.data.as_deref()
+    }
+
+    pub(crate) fn names_nothing(&self) -> bool {
+        self.target.is_none() && self.file.is_none()
+    }
+}
+
+/// Opens a data directory for reading, which changes nothing in it.
+pub(crate) fn open_store(directory: &Path) -> anyhow::Result<SqliteStore> {
+    Ok(SqliteStore::open_read_only(directory)?)
+}
+
+/// The history of a session in a store.
+pub(crate) fn open_history<'a>(store: &'a SqliteStore, session_id: &str) -> anyhow::Result<History<'a>> {
+    History::open(store, session_id)?.with_context(|| no_session(session_id))
+}
+
+/// The history in an exported file.
+pub(crate) fn open_file(path: &Path) -> Result<Source<'static>, FileError> {
+    Ok(Source::File(ExportFile::open(path)?))
+}
+
+pub(crate) fn no_session(session_id: &str) -> String {
+    format!("there is no session {session_id:?}")
+}

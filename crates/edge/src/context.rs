@@ -1,0 +1,92 @@
+//! What every handler needs, made once at start-up.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
+
+use macp_archive::{Keys, TraceWriter};
+use macp_engine::Engine;
+use macp_wire::v1::Root;
+use tokio::sync::{Semaphore, broadcast};
+
+use crate::drain::Drain;
+use crate::metrics::Metrics;
+use crate::rate::{Limiter, PerMinute};
+use crate::{Reloadable, Settings};
+
+/// Histories being verified, replayed or exported at once. Each holds a thread and a page of records.
+const HISTORY_READERS: usize = 8;
+
+/// Changes of the roots a watcher may fall behind.
+const ROOT_CHANGES_BUFFER: usize = 64;
+
+/// Shared by all handlers of one server.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) engine: Engine,
+    pub(crate) settings: Settings,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) trace: Option<Arc<TraceWriter>>,
+    pub(crate) limiter: Option<Limiter>,
+    pub(crate) drain: Drain,
+    /// Leave to read a whole history.
+    pub(crate) history_readers: Arc<Semaphore>,
+    began: Instant,
+    roots: RwLock<Arc<[Root]>>,
+    /// When the roots changed.
+    root_changes: broadcast::Sender<i64>,
+    keys: RwLock<Arc<Keys>>,
+}
+
+impl Context {
+    pub(crate) fn new(
+        settings: Settings,
+        engine: Engine,
+        metrics: Arc<Metrics>,
+        trace: Option<Arc<TraceWriter>>,
+    ) -> Arc<Self> {
+        let Reloadable { roots, keys } = settings.reloadable.clone();
+        let per_minute =
+            PerMinute { starts: settings.start_limit_per_minute, messages: settings.message_limit_per_minute };
+        Arc::new(Context {
+            engine,
+            metrics,
+            trace,
+            limiter: Limiter::new(per_minute),
+            drain: Drain::new(),
+            history_readers: Arc::new(Semaphore::new(HISTORY_READERS)),
+            began: Instant::now(),
+            roots: RwLock::new(roots.into()),
+            root_changes: broadcast::Sender::new(ROOT_CHANGES_BUFFER),
+            keys: RwLock::new(Arc::new(keys)),
+            settings,
+        })
+    }
+
+    /// Time since start-up, for whatever must not depend on the wall clock.
+    pub(crate) fn uptime(&self) -> std::time::Duration {
+        self.began.elapsed()
+    }
+
+    pub(crate) fn roots(&self) -> Arc<[Root]> {
+        Arc::clone(&self.roots.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn watch_roots(&self) -> broadcast::Receiver<i64> {
+        self.root_changes.subscribe()
+    }
+
+    pub(crate) fn keys(&self) -> Arc<Keys> {
+        Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Swaps the keys, and the roots if they differ; watchers hear of roots that do.
+    pub(crate) fn reload(&self, reloadable: Reloadable) {
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(reloadable.keys);
+        let mut roots = self.roots.write().unwrap_or_else(PoisonError::into_inner);
+        if **roots != *reloadable.roots {
+            *roots = reloadable.roots.into();
+            // Announced under the lock, so that events come in the order of the changes. Nobody need watch.
+            let _nobody_watches = self.root_changes.send(self.engine.now_ms());
+        }
+    }
+}

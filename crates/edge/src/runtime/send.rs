@@ -1,0 +1,134 @@
+//! Send: one envelope in, one Ack out. The same way is taken by the envelopes of a stream.
+
+use std::time::Duration;
+
+use macp_kernel::{Caller, Command, Input, SignatureCheck, TTL_MS_DEFAULT};
+use macp_wire::codes::Code;
+use macp_wire::signature::v1::EnvelopeSignature;
+use macp_wire::v1::{Ack, Envelope, SendRequest, SendResponse, SessionState};
+use prost::Message;
+use tonic::Status;
+
+use crate::ack::{Refusal, Subject};
+use crate::context::Context;
+use crate::metrics::Rpc;
+use crate::rate::Kind;
+use crate::{identity, status};
+
+/// What a request may be longer than its payload: the envelope's other fields and a signature fit many times. Payloads
+/// a little over their limit so reach the rules and get a proper refusal.
+pub(crate) const DECODE_SLACK_BYTES: usize = 65_536;
+
+const SESSION_START: &str = "SessionStart";
+
+pub(super) async fn send(ctx: &Context, caller: &Caller, request: SendRequest) -> Result<SendResponse, Status> {
+    let _timer = ctx.metrics.time(Rpc::Send);
+    let SendRequest { envelope, signature } = request;
+    let envelope = envelope.ok_or_else(|| status::coded(Code::InvalidEnvelope, "the request holds no envelope"))?;
+    let ack = answer(ctx, caller, envelope, signature).await;
+    Ok(SendResponse { ack: Some(ack) })
+}
+
+/// Takes an envelope to its verdict. The engine has it when this is first polled, so that whoever polls in the order of
+/// arrival keeps that order.
+pub(super) async fn answer(
+    ctx: &Context,
+    caller: &Caller,
+    envelope: Envelope,
+    signature: Option<EnvelopeSignature>,
+) -> Ack {
+    let subject = Subject { session_id: envelope.session_id.clone(), message_id: envelope.message_id.clone() };
+    let mut caller = caller.clone();
+    let retry_after = take_rate(ctx, &caller, &envelope);
+    caller.over_rate = retry_after.is_some();
+    let signature = match signature {
+        Some(signature) => ctx.keys().check(&envelope, Some(&signature)),
+        None => SignatureCheck::Absent,
+    };
+    if let Some(result) = ctx.engine.signal(&envelope, &signature, &caller, identity::SENDERS_AUTHENTICATED) {
+        return match result {
+            Ok(()) => {
+                ctx.metrics.relayed.inc();
+                subject.accepted(ctx.engine.now_ms(), SessionState::Open)
+            }
+            Err(rejection) => {
+                ctx.metrics.rejected(rejection.code);
+                subject.refused(Refusal::new(rejection, retry_after), SessionState::Unspecified)
+            }
+        };
+    }
+    let start = Start::of(&envelope);
+    let command = Command { caller, input: Input::Envelope { envelope, signature } };
+    let result = ctx.engine.submit(&subject.session_id, command).await;
+    if let Err(error) = &result {
+        tracing::warn!(session = subject.session_id, message = subject.message_id, %error, "no verdict");
+    }
+    let ack = subject.answered(result, retry_after, ctx.engine.now_ms());
+    count(ctx, &ack);
+    if let Some(start) = start {
+        start.warn_if_past(&ack);
+    }
+    ack
+}
+
+/// Takes an envelope out of its sender's share; the time to wait if nothing is left of it.
+fn take_rate(ctx: &Context, caller: &Caller, envelope: &Envelope) -> Option<Duration> {
+    let limiter = ctx.limiter.as_ref()?;
+    let kind = if envelope.message_type == SESSION_START { Kind::Start } else { Kind::Message };
+    let sender = caller.credential.identity().unwrap_or(&envelope.sender);
+    limiter.take(sender, kind, ctx.uptime()).err().map(|exhausted| exhausted.retry_after)
+}
+
+fn count(ctx: &Context, ack: &Ack) {
+    match &ack.error {
+        None if ack.duplicate => ctx.metrics.duplicates.inc(),
+        None => ctx.metrics.accepted.inc(),
+        Some(error) => {
+            let code = Code::parse(&error.code).expect("only codes of the registry are sent");
+            ctx.metrics.rejected(code);
+            return;
+        }
+    };
+}
+
+/// What the deadline of a SessionStart comes from.
+#[derive(Debug)]
+struct Start {
+    timestamp_ms: i64,
+    payload: bytes::Bytes,
+}
+
+/// The one field of a SessionStartPayload that is looked at here.
+#[derive(Clone, PartialEq, Message)]
+struct Ttl {
+    #[prost(int64, tag = "6")]
+    ttl_ms: i64,
+}
+
+impl Start {
+    fn of(envelope: &Envelope) -> Option<Start> {
+        (envelope.message_type == SESSION_START && envelope.timestamp_unix_ms > 0)
+            .then(|| Start { timestamp_ms: envelope.timestamp_unix_ms, payload: envelope.payload.clone() })
+    }
+
+    /// A client whose clock is wrong starts sessions that are over at once, which looks like a fault of the server.
+    fn warn_if_past(self, ack: &Ack) {
+        if !ack.ok || ack.duplicate || self.timestamp_ms >= ack.accepted_at_unix_ms {
+            return;
+        }
+        let Ok(Ttl { ttl_ms }) = Ttl::decode(self.payload) else {
+            return;
+        };
+        let ttl_ms = if ttl_ms == 0 { TTL_MS_DEFAULT } else { ttl_ms };
+        let deadline_ms = self.timestamp_ms.saturating_add(ttl_ms);
+        if deadline_ms < ack.accepted_at_unix_ms {
+            tracing::warn!(
+                session = ack.session_id,
+                deadline_ms,
+                start_timestamp_ms = self.timestamp_ms,
+                accepted_at_ms = ack.accepted_at_unix_ms,
+                "the session was past its deadline when it started; is the client's clock right?"
+            );
+        }
+    }
+}

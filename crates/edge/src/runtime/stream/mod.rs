@@ -1,0 +1,80 @@
+//! StreamSession: the first frame says whether a stream carries envelopes or subscribes to a session.
+
+mod envelopes;
+mod subscription;
+
+use std::sync::Arc;
+
+use macp_kernel::Caller;
+use macp_wire::codes::Code;
+use macp_wire::signature::v1::EnvelopeSignature;
+use macp_wire::v1::{Envelope, StreamSessionRequest, StreamSessionResponse, stream_session_response};
+use tonic::{Code as Grpc, Status, Streaming};
+
+use crate::context::Context;
+use crate::outbound::{Outbound, produce};
+use crate::status;
+
+/// What a request frame asks for.
+#[derive(Debug)]
+enum Frame {
+    Envelope(Box<Envelope>, Option<EnvelopeSignature>),
+    Subscribe { session_id: String, after_ordinal: u64 },
+}
+
+pub(super) fn open(
+    ctx: &Arc<Context>,
+    caller: Caller,
+    mut inbound: Streaming<StreamSessionRequest>,
+) -> Outbound<StreamSessionResponse> {
+    let ctx = Arc::clone(ctx);
+    produce(|sink| async move {
+        let first = tokio::select! {
+            frame = next(&mut inbound) => frame?,
+            () = ctx.drain.begun() => return Err(status::shutting_down()),
+        };
+        match first {
+            Some(Frame::Envelope(envelope, signature)) => {
+                envelopes::run(&ctx, &caller, (envelope, signature), inbound, &sink).await
+            }
+            Some(Frame::Subscribe { session_id, after_ordinal }) => {
+                subscription::run(&ctx, &session_id, after_ordinal, inbound, &sink).await
+            }
+            None => Ok(()),
+        }
+    })
+}
+
+/// The next frame; none when the client has nothing more to send.
+async fn next(inbound: &mut Streaming<StreamSessionRequest>) -> Result<Option<Frame>, Status> {
+    let Some(request) = inbound.message().await.map_err(unreadable)? else {
+        return Ok(None);
+    };
+    let StreamSessionRequest { envelope, subscribe_session_id, after_sequence, signature } = request;
+    match (envelope, subscribe_session_id.is_empty()) {
+        (Some(envelope), true) => Ok(Some(Frame::Envelope(Box::new(envelope), signature))),
+        (None, false) => {
+            Ok(Some(Frame::Subscribe { session_id: subscribe_session_id, after_ordinal: after_sequence }))
+        }
+        (Some(_), false) => Err(invalid("a frame holds an envelope or subscribes, not both")),
+        (None, true) => Err(invalid("a frame holds an envelope or subscribes to a session")),
+    }
+}
+
+/// The transport calls a frame it cannot decode an internal error and one too long out of range; the client's frame is
+/// what is wrong.
+fn unreadable(error: Status) -> Status {
+    match error.code() {
+        Grpc::Internal => invalid(error.message()),
+        Grpc::OutOfRange => status::coded(Code::PayloadTooLarge, error.message()),
+        _ => error,
+    }
+}
+
+fn invalid(message: &str) -> Status {
+    status::coded(Code::InvalidEnvelope, message)
+}
+
+fn delivered(envelope: Envelope) -> StreamSessionResponse {
+    StreamSessionResponse { response: Some(stream_session_response::Response::Envelope(envelope)) }
+}

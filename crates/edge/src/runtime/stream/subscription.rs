@@ -1,0 +1,78 @@
+//! A stream that subscribes: what a session accepted after an ordinal, then what it accepts from now on.
+//!
+//! Further subscribe frames for the same session replay it again. When one arrives, or the client has nothing more to
+//! send, what is in the history at that moment is delivered first.
+
+use macp_wire::codes::Code;
+use macp_wire::v1::{StreamSessionRequest, StreamSessionResponse};
+use tonic::{Status, Streaming};
+
+use super::{Frame, delivered, invalid, next};
+use crate::context::Context;
+use crate::outbound::Sink;
+use crate::status;
+
+/// What follows once the deliveries have come as far as the history was when the client asked.
+#[derive(Debug)]
+enum Then {
+    End,
+    Replay { after_ordinal: u64 },
+}
+
+pub(super) async fn run(
+    ctx: &Context,
+    session_id: &str,
+    after_ordinal: u64,
+    mut inbound: Streaming<StreamSessionRequest>,
+    sink: &Sink<StreamSessionResponse>,
+) -> Result<(), Status> {
+    newest_ordinal(ctx, session_id).await?;
+    let mut subscription = ctx.engine.subscribe(session_id, after_ordinal);
+    // Of the last delivery; before the first, of what the client says it has.
+    let mut position = after_ordinal;
+    let mut asked: Option<(u64, Then)> = None;
+    loop {
+        if let Some((until, then)) = &asked
+            && position >= *until
+        {
+            match then {
+                Then::End => return Ok(()),
+                Then::Replay { after_ordinal } => {
+                    position = *after_ordinal;
+                    subscription = ctx.engine.subscribe(session_id, position);
+                    asked = None;
+                }
+            }
+        }
+        tokio::select! {
+            delivery = subscription.next() => {
+                let delivery = delivery.map_err(|error| status::of_subscription(&error))?;
+                position = delivery.ordinal;
+                sink.send(delivered(delivery.envelope)).await?;
+            }
+            frame = next(&mut inbound), if asked.is_none() => {
+                let then = match frame? {
+                    None => Then::End,
+                    Some(Frame::Subscribe { session_id: other, after_ordinal }) if other == session_id => {
+                        Then::Replay { after_ordinal }
+                    }
+                    Some(Frame::Subscribe { .. }) => {
+                        return Err(invalid("this stream is subscribed to another session"));
+                    }
+                    Some(Frame::Envelope(..)) => {
+                        return Err(invalid("this stream subscribes; send envelopes on another"));
+                    }
+                };
+                asked = Some((newest_ordinal(ctx, session_id).await?, then));
+            }
+            () = ctx.drain.begun() => return Err(status::shutting_down()),
+        }
+    }
+}
+
+/// How many envelopes the session has accepted. Asking is a touch: a deadline that has passed is noticed.
+async fn newest_ordinal(ctx: &Context, session_id: &str) -> Result<u64, Status> {
+    let session = ctx.engine.session(session_id).await.map_err(|error| status::of_engine(&error))?;
+    let session = session.ok_or_else(|| status::coded(Code::SessionNotFound, "there is no such session"))?;
+    Ok(session.ordinal)
+}

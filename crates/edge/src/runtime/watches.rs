@@ -1,0 +1,127 @@
+//! The watches: streams of what happens to everything, from now on. They end by lag, drain or the client's leave.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use macp_engine::{Engine, Lifecycle, LifecycleEvent};
+use macp_ledger::Filter;
+use macp_wire::v1::session_lifecycle_event::EventType;
+use macp_wire::v1::{
+    RegistryChanged, RootsChanged, SessionLifecycleEvent, SessionMetadata, WatchModeRegistryResponse,
+    WatchRootsResponse, WatchSessionsResponse, WatchSignalsResponse,
+};
+use tokio::sync::broadcast;
+use tonic::Status;
+
+use super::sessions::metadata;
+use crate::context::Context;
+use crate::outbound::{Outbound, Sink, produce_until_drained};
+use crate::status;
+
+/// Sessions read at once for the initial sync.
+const SYNC_PAGE: usize = 256;
+
+/// How long after the sync a session it told of may still be announced as created. The announcement follows the
+/// listing's source, the commit, within one turn of a shard.
+const ANNOUNCED_WITHIN_MS: i64 = 60_000;
+
+/// The registry does not change while the process lives, so after the first event there is nothing to tell.
+pub(super) fn mode_registry(ctx: &Context) -> Outbound<WatchModeRegistryResponse> {
+    let change = RegistryChanged { registry: "modes".to_owned(), observed_at_unix_ms: ctx.engine.now_ms() };
+    produce_until_drained(&ctx.drain, |sink| async move {
+        sink.send(WatchModeRegistryResponse { change: Some(change) }).await?;
+        std::future::pending().await
+    })
+}
+
+pub(super) fn roots(ctx: &Context) -> Outbound<WatchRootsResponse> {
+    let mut changes = ctx.watch_roots();
+    let now = ctx.engine.now_ms();
+    produce_until_drained(&ctx.drain, |sink| async move {
+        let changed = |observed_at_unix_ms| WatchRootsResponse { change: Some(RootsChanged { observed_at_unix_ms }) };
+        sink.send(changed(now)).await?;
+        loop {
+            sink.send(changed(next(&mut changes).await?)).await?;
+        }
+    })
+}
+
+pub(super) fn signals(ctx: &Context) -> Outbound<WatchSignalsResponse> {
+    let mut signals = ctx.engine.watch_signals();
+    produce_until_drained(&ctx.drain, |sink| async move {
+        loop {
+            let signal = next(&mut signals).await?;
+            sink.send(WatchSignalsResponse {
+                envelope: Some(signal.envelope.clone()),
+                sender_authenticated: signal.sender_authenticated,
+            })
+            .await?;
+        }
+    })
+}
+
+/// Joins the live feed first and then tells of the open sessions, so that nothing falls between.
+pub(super) fn sessions(ctx: &Context) -> Outbound<WatchSessionsResponse> {
+    let mut live = ctx.engine.watch_lifecycle();
+    let engine = ctx.engine.clone();
+    produce_until_drained(&ctx.drain, |sink| async move {
+        let mut told = sync(&engine, &sink).await?;
+        let told_until_ms = engine.now_ms().saturating_add(ANNOUNCED_WITHIN_MS);
+        loop {
+            let lifecycle = next(&mut live).await?;
+            if lifecycle.observed_at_ms > told_until_ms {
+                told = HashSet::new();
+            }
+            let created = lifecycle.event == LifecycleEvent::Created;
+            if created && told.remove(lifecycle.session.session_id.as_str()) {
+                continue;
+            }
+            sink.send(event(&lifecycle)).await?;
+        }
+    })
+}
+
+/// One CREATED event for every open session; returns their ids.
+async fn sync(engine: &Engine, sink: &Sink<WatchSessionsResponse>) -> Result<HashSet<Arc<str>>, Status> {
+    let mut told = HashSet::new();
+    let mut after: Option<Arc<str>> = None;
+    loop {
+        let (store, from) = (Arc::clone(engine.store()), after.clone());
+        let page = tokio::task::spawn_blocking(move || store.list(from.as_deref(), SYNC_PAGE, Filter::Open))
+            .await
+            .map_err(|error| status::internal(error.to_string()))?
+            .map_err(|failure| status::internal(status::with_causes(&failure)))?;
+        for head in &page {
+            let session = metadata(head);
+            let observed_at_ms = session.started_at_unix_ms;
+            sink.send(response(EventType::Created, session, observed_at_ms)).await?;
+            told.insert(Arc::clone(&head.session_id));
+        }
+        match page.last() {
+            Some(last) if page.len() == SYNC_PAGE => after = Some(Arc::clone(&last.session_id)),
+            _ => return Ok(told),
+        }
+    }
+}
+
+fn event(lifecycle: &Lifecycle) -> WatchSessionsResponse {
+    let event_type = match lifecycle.event {
+        LifecycleEvent::Created => EventType::Created,
+        LifecycleEvent::Resolved => EventType::Resolved,
+        LifecycleEvent::Expired => EventType::Expired,
+    };
+    response(event_type, lifecycle.session.clone(), lifecycle.observed_at_ms)
+}
+
+fn response(event_type: EventType, session: SessionMetadata, observed_at_unix_ms: i64) -> WatchSessionsResponse {
+    let event = SessionLifecycleEvent { event_type: event_type.into(), session: Some(session), observed_at_unix_ms };
+    WatchSessionsResponse { event: Some(event) }
+}
+
+/// The next live event, or the status that ends the watch.
+async fn next<T: Clone>(receiver: &mut broadcast::Receiver<T>) -> Result<T, Status> {
+    receiver.recv().await.map_err(|error| match error {
+        broadcast::error::RecvError::Lagged(_) => status::lagged(),
+        broadcast::error::RecvError::Closed => status::shutting_down(),
+    })
+}

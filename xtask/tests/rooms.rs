@@ -1,0 +1,121 @@
+//! The rooms and their arrows: dependencies point down, and the heart stays pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Every room with the rooms it may use, top to bottom. docs/ARCHITECTURE.md draws the same table.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("macp-wire", &[]),
+    ("macp-rpc", &["macp-wire"]),
+    ("macp-kernel", &["macp-wire"]),
+    ("macp-ledger", &["macp-wire"]),
+    ("macp-archive", &["macp-wire", "macp-kernel", "macp-ledger"]),
+    ("macp-engine", &["macp-wire", "macp-kernel", "macp-ledger"]),
+    ("macp-edge", &["macp-wire", "macp-rpc", "macp-kernel", "macp-ledger", "macp-archive", "macp-engine"]),
+    ("macp-client", &["macp-wire", "macp-rpc"]),
+    (
+        "macp-cli",
+        &[
+            "macp-wire",
+            "macp-rpc",
+            "macp-kernel",
+            "macp-ledger",
+            "macp-archive",
+            "macp-engine",
+            "macp-edge",
+            "macp-client",
+        ],
+    ),
+    ("macp-sim", &["macp-wire", "macp-kernel", "macp-ledger", "macp-engine"]),
+    (
+        "macp-bench",
+        &["macp-wire", "macp-rpc", "macp-kernel", "macp-ledger", "macp-archive", "macp-edge"],
+    ),
+    ("macp-xtask", &[]),
+];
+
+/// Rooms that know no runtime, no disk, no network, no clock and no chance.
+const PURE: &[&str] = &["macp-wire", "macp-kernel"];
+
+const IMPURE_CRATES: &[&str] = &[
+    "tokio", "tonic", "hyper", "axum", "rusqlite", "libsqlite3-sys", "rand", "getrandom", "chrono", "jiff", "time", "tracing",
+    "tracing-subscriber", "socket2", "mio", "uuid",
+];
+
+const IMPURE_WORDS: &[&str] = &[
+    "SystemTime", "Instant::", "std::fs", "std::net", "std::env", "std::thread", "std::io", "std::process", "HashMap", "HashSet",
+    "async fn", "static mut", "thread_local!", "println!", "OnceLock", "LazyLock",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
+}
+
+/// Package names in the normal dependency tree of a package.
+fn tree(package: &str, depth: &str) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--package", package, "--edges", "normal", "--prefix", "none", "--depth", depth])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout)
+        .expect("cargo speaks text")
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != package)
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn dependencies_point_down() {
+    let allowed: BTreeMap<_, _> = ROOMS.iter().copied().collect();
+    for (room, may_use) in ROOMS {
+        for used in tree(room, "1").iter().filter(|name| name.starts_with("macp-")) {
+            assert!(may_use.contains(&used.as_str()), "{room} uses {used}, which its row does not allow");
+            assert!(allowed.contains_key(used.as_str()), "{used} is no room");
+        }
+    }
+}
+
+#[test]
+fn every_member_is_a_room() {
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).expect("readable");
+    let members = manifest.split("members = [").nth(1).and_then(|rest| rest.split(']').next()).expect("a member list");
+    let count = members.lines().filter(|line| line.contains('"')).count();
+    assert_eq!(count, ROOMS.len(), "a member of the workspace is missing in the table of rooms, or one too many is there");
+}
+
+#[test]
+fn pure_rooms_pull_in_nothing_impure() {
+    for room in PURE {
+        let impure: Vec<_> = tree(room, "99").into_iter().filter(|name| IMPURE_CRATES.contains(&name.as_str())).collect();
+        assert!(impure.is_empty(), "{room} reaches {impure:?}");
+    }
+}
+
+#[test]
+fn the_kernel_uses_nothing_impure() {
+    for (path, text) in sources(&root().join("crates/kernel/src")) {
+        for word in IMPURE_WORDS {
+            assert!(!text.contains(word), "{}: {word} has no place in the kernel", path.display());
+        }
+    }
+}
+
+/// Rust files below a directory with their texts.
+fn sources(directory: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).expect("readable") {
+        let path = entry.expect("readable").path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).expect("text");
+            found.push((path, text));
+        }
+    }
+    found
+}
