@@ -10,21 +10,37 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
 }
 
-/// Text files git tracks, or every file when there is no git.
+/// Text files of the project: those git tracks, or all outside build directories where there is no git.
 fn files() -> Vec<(PathBuf, String)> {
     let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output();
-    let names = match listed {
-        Ok(output) if output.status.success() => String::from_utf8(output.stdout).expect("names are text"),
-        _ => return Vec::new(),
+    let names: Vec<PathBuf> = match listed {
+        Ok(output) if output.status.success() => {
+            String::from_utf8(output.stdout).expect("names are text").split('\0').map(PathBuf::from).collect()
+        }
+        _ => walk(Path::new("")),
     };
-    names
-        .split('\0')
-        .filter(|name| !name.is_empty() && !name.ends_with(".lock"))
-        .filter_map(|name| {
-            let path = root().join(name);
-            std::fs::read_to_string(&path).ok().map(|text| (PathBuf::from(name), text))
-        })
-        .collect()
+    let texts: Vec<_> = names
+        .into_iter()
+        .filter(|name| name.extension().is_none_or(|extension| extension != "lock"))
+        .filter_map(|name| std::fs::read_to_string(root().join(&name)).ok().map(|text| (name, text)))
+        .collect();
+    assert!(texts.len() > 100, "only {} files were found", texts.len());
+    texts
+}
+
+fn walk(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(root().join(directory)).expect("readable") {
+        let entry = entry.expect("readable");
+        let name = directory.join(entry.file_name());
+        let hidden = entry.file_name().to_string_lossy().starts_with('.');
+        if entry.path().is_dir() && !hidden && entry.file_name() != "target" {
+            found.extend(walk(&name));
+        } else if entry.path().is_file() {
+            found.push(name);
+        }
+    }
+    found
 }
 
 fn is_rust(path: &Path) -> bool {

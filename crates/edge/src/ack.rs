@@ -94,7 +94,7 @@ impl Refusal {
     fn of_engine(error: &Error) -> Self {
         let (code, retry_after) = match error {
             Error::Overloaded => (Code::RateLimited, Some(OVERLOAD_RETRY_AFTER)),
-            Error::ShuttingDown | Error::Write(_) | Error::Read(_) | Error::Replay(_) => (Code::InternalError, None),
+            _ours => (Code::InternalError, None),
         };
         Refusal { code, message: error.to_string(), retry_after }
     }

@@ -86,9 +86,9 @@ impl EncodeLabelValue for CodeValue {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    pub(crate) accepted: Counter,
-    pub(crate) duplicates: Counter,
-    pub(crate) relayed: Counter,
+    accepted: Counter,
+    duplicates: Counter,
+    relayed: Counter,
     rejected: Vec<Counter>,
     latency: Vec<Histogram>,
     commit_entries: Histogram,
@@ -154,6 +154,18 @@ impl Metrics {
             commit_duration,
             commit_failures,
         })
+    }
+
+    pub(crate) fn accepted(&self) {
+        self.accepted.inc();
+    }
+
+    pub(crate) fn duplicate(&self) {
+        self.duplicates.inc();
+    }
+
+    pub(crate) fn relayed(&self) {
+        self.relayed.inc();
     }
 
     pub(crate) fn rejected(&self, code: Code) {
@@ -245,16 +257,12 @@ mod tests {
     #[test]
     fn what_is_counted_is_shown() {
         let metrics = Metrics::new("1.2.3");
-        metrics.accepted.inc();
+        metrics.accepted();
         metrics.rejected(Code::SessionNotOpen);
         metrics.committed(3, Duration::from_millis(2), false);
         drop(metrics.time(Rpc::Send));
-        let observed = Observed {
-            requests_in_flight: 4,
-            sessions_resident: 5,
-            sessions_open: Some(6),
-            trace_records_dropped: 7,
-        };
+        let observed =
+            Observed { requests_in_flight: 4, sessions_resident: 5, sessions_open: Some(6), trace_records_dropped: 7 };
         let text = metrics.encode(observed).expect("text can be written");
         for line in [
             "macp_build_info{version=\"1.2.3\"} 1",

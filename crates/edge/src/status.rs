@@ -50,7 +50,7 @@ pub(crate) fn of_engine(error: &Error) -> Status {
     match error {
         Error::Overloaded => coded(Code::RateLimited, error.to_string()),
         Error::ShuttingDown => shutting_down(),
-        Error::Write(_) | Error::Read(_) | Error::Replay(_) => internal(error.to_string()),
+        _ours => internal(error.to_string()),
     }
 }
 

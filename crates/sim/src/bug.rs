@@ -32,10 +32,12 @@ pub enum Bug {
     StaleIndex,
     /// A restart forgets the last append although it was synced.
     ForgetfulRestart,
+    /// Nobody tells the shards that time passed.
+    LostTicks,
 }
 
 impl Bug {
-    pub const ALL: [Bug; 12] = [
+    pub const ALL: [Bug; 13] = [
         Bug::AckBeforeSync,
         Bug::LostFlight,
         Bug::DroppedAppend,
@@ -48,6 +50,7 @@ impl Bug {
         Bug::ErrorAsRefusal,
         Bug::StaleIndex,
         Bug::ForgetfulRestart,
+        Bug::LostTicks,
     ];
 
     pub fn name(self) -> &'static str {
@@ -64,6 +67,7 @@ impl Bug {
             Bug::ErrorAsRefusal => "error-as-refusal",
             Bug::StaleIndex => "stale-index",
             Bug::ForgetfulRestart => "forgetful-restart",
+            Bug::LostTicks => "lost-ticks",
         }
     }
 }

@@ -16,6 +16,7 @@ const TICKS: u32 = 3;
 pub(crate) fn heal(world: &mut World) -> Result<(), Violation> {
     world.faults = false;
     drain(world)?;
+    world.errors_excused = false;
     world.oracle.check_answered()?;
     bounded::check_surplus(&world.nodes, &world.plan)?;
     expire(world)?;

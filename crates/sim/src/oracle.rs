@@ -64,12 +64,17 @@ pub(crate) struct Oracle {
     pub(crate) asked: BTreeMap<u64, Asked>,
     pub(crate) stories: Stories,
     knowledge: Knowledge,
-    published: Published,
+    /// None while nobody subscribes.
+    published: Option<Published>,
     announced: Announced,
     traced: Traced,
 }
 
 impl Oracle {
+    pub(crate) fn new(subscribed: bool) -> Self {
+        Oracle { published: subscribed.then(Published::default), ..Oracle::default() }
+    }
+
     pub(crate) fn ask(&mut self, number: u64, ask: &Ask) {
         let what = match ask.command.as_ref().map(|command| &command.input) {
             Some(Input::Envelope { envelope, .. }) => {
@@ -93,7 +98,7 @@ impl Oracle {
         &mut self,
         number: u64,
         result: &Result<Answer, Error>,
-        faults: bool,
+        errors_excused: bool,
     ) -> Result<(), Violation> {
         let asked = liveness::check_known(number, self.asked.remove(&number))?;
         let message_id = match &asked.what {
@@ -109,7 +114,7 @@ impl Oracle {
                     story.under_way -= 1;
                     story.unknown = true;
                 }
-                return liveness::check_error(&asked, error, faults);
+                return liveness::check_error(&asked, error, errors_excused);
             }
         };
         durable::check_answer(&asked, answer, &self.truth)?;
@@ -139,7 +144,10 @@ impl Oracle {
     }
 
     pub(crate) fn publish(&mut self, session_id: &Arc<str>, records: &[Record]) -> Result<(), Violation> {
-        self.published.check(session_id, records, &self.truth)?;
+        let Some(published) = &mut self.published else {
+            return Ok(());
+        };
+        published.check(session_id, records, &self.truth)?;
         if let Some(last) = records.last() {
             let state =
                 self.truth.session(session_id).and_then(|course| course.at(last.sequence)).map(|fact| fact.state);
@@ -172,7 +180,9 @@ impl Oracle {
             }
         }
         self.audit(store)?;
-        self.published.restart(&self.truth);
+        if let Some(published) = &mut self.published {
+            published.restart(&self.truth);
+        }
         self.traced.restart();
         Ok(())
     }
@@ -187,7 +197,7 @@ impl Oracle {
 
     pub(crate) fn check_answered(&self) -> Result<(), Violation> {
         liveness::check_answered(&self.asked)?;
-        self.published.check_complete(&self.truth)
+        self.published.iter().try_for_each(|published| published.check_complete(&self.truth))
     }
 
     pub(crate) fn check_ended(&self) -> Result<(), Violation> {

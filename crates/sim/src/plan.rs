@@ -22,6 +22,9 @@ pub(crate) struct Plan {
     pub(crate) patience_steps: u64,
     pub(crate) events_per_turn_max: u64,
     pub(crate) batches_per_commit_max: u64,
+    /// Whether anybody subscribes; without, a mistake must show in the answers.
+    pub(crate) subscribed: bool,
+    pub(crate) traced: bool,
     pub(crate) rates: Rates,
     pub(crate) weights: Weights,
 }
@@ -68,11 +71,13 @@ impl Plan {
             idle_ms_max: *random.pick(&[0, 200, 5_000, 300_000]),
             limits,
             sessions_at_once: 1 + random.index(6),
-            ttl_ms_max: *random.pick(&[300, 3_000, 60_000]),
+            ttl_ms_max: *random.pick(&[1_000, 10_000, 60_000]),
             pace_ms_max: *random.pick(&[1, 5, 30]),
             patience_steps: *random.pick(&[15, 60, 400]),
             events_per_turn_max: *random.pick(&[1, 4, 16]),
             batches_per_commit_max: *random.pick(&[1, 3, 16]),
+            subscribed: random.chance(700),
+            traced: random.chance(700),
             rates: Rates::draw(random),
             weights: Weights::draw(random),
         }
@@ -103,7 +108,7 @@ impl Weights {
             tick: *random.pick(&[1, 10]),
             jump: *random.pick(&[0, 1, 3]),
             step_back: *random.pick(&[0, 0, 10]),
-            crash: *random.pick(&[0, 1, 4]),
+            crash: *random.pick(&[0, 1, 3]),
         }
     }
 }

@@ -28,7 +28,11 @@ struct Topic {
     id: Arc<str>,
     mode: Mode,
     initiator: String,
+    /// Empty: anyone may take part.
+    roster: Vec<String>,
     start: Ask,
+    /// Somebody heard that it has ended.
+    over: bool,
 }
 
 #[derive(Debug, Default)]
@@ -46,18 +50,17 @@ impl Workload {
     /// Something new a client wants.
     pub(crate) fn draw(&mut self, client: usize, now: i64, plan: &Plan, random: &mut Random) -> Ask {
         let sender = client_name(client);
-        if self.topics.is_empty() || random.chance(40) {
+        let live: Vec<usize> = (0..self.topics.len()).filter(|at| !self.topics[*at].over).collect();
+        if live.len() < plan.sessions_at_once || random.chance(5) {
             return self.open_topic(&sender, now, plan, random);
         }
-        // The newest topics are the liveliest, but an old one is taken up again now and then.
-        let newest = self.topics.len().saturating_sub(plan.sessions_at_once);
-        let from = if random.chance(30) { 0 } else { newest };
-        let at = from + random.index(self.topics.len() - from);
+        // What is over is taken up again now and then.
+        let at = if random.chance(120) { random.index(self.topics.len()) } else { *random.pick(&live) };
         match random.below(100) {
             0..=9 => Ask::read(Arc::clone(&self.topics[at].id)),
             10..=12 => self.cancel(at, &sender, random),
-            13..=24 => self.topics[at].start.clone(),
-            25..=36 => self.nonsense(at, &sender, now, plan, random),
+            13..=17 => self.topics[at].start.clone(),
+            18..=27 => self.nonsense(at, &sender, now, plan, random),
             _ => self.sensible(at, &sender, random),
         }
     }
@@ -73,6 +76,13 @@ impl Workload {
         Some(ask)
     }
 
+    /// Somebody heard that a session has ended.
+    pub(crate) fn is_over(&mut self, session_id: &str) {
+        if let Some(topic) = self.topics.iter_mut().find(|topic| &*topic.id == session_id) {
+            topic.over = true;
+        }
+    }
+
     fn next_id(&mut self) -> String {
         self.messages += 1;
         format!("m{}", self.messages)
@@ -81,13 +91,13 @@ impl Workload {
     fn open_topic(&mut self, sender: &str, now: i64, plan: &Plan, random: &mut Random) -> Ask {
         let id: Arc<str> = format!("s{}", self.topics.len()).into();
         let mode = if random.chance(600) { Mode::Decision } else { Mode::MultiRound };
-        let roster = 2 + random.index(plan.clients.min(4) - 1);
+        let roster: Vec<String> = match mode {
+            // Only a decision may be open to anyone.
+            Mode::Decision if random.chance(500) => Vec::new(),
+            _ => (0..2 + random.index(plan.clients.min(4) - 1)).map(client_name).collect(),
+        };
         let payload = SessionStartPayload {
-            // An open roster is only for decisions.
-            participants: match mode {
-                Mode::Decision if random.chance(500) => Vec::new(),
-                _ => (0..roster).map(client_name).collect(),
-            },
+            participants: roster.clone(),
             ttl_ms: if random.chance(50) { 0 } else { random.within(1..=plan.ttl_ms_max) },
             context: match mode {
                 Mode::MultiRound if random.chance(500) => {
@@ -122,7 +132,7 @@ impl Workload {
             Caller::anonymous()
         };
         let start = Ask::message(caller, envelope);
-        self.topics.push(Topic { id, mode, initiator: sender.to_owned(), start: start.clone() });
+        self.topics.push(Topic { id, mode, initiator: sender.to_owned(), roster, start: start.clone(), over: false });
         start
     }
 
@@ -143,6 +153,9 @@ impl Workload {
         let message_id = self.next_id();
         let topic = &self.topics[at];
         let proposal = *random.pick(&PROPOSALS);
+        // An outsider of the roster mostly speaks for somebody on it.
+        let outside = !topic.roster.is_empty() && topic.roster.iter().all(|name| name != sender);
+        let sender = if outside && random.chance(900) { random.pick(&topic.roster) } else { sender };
         let (message_type, payload) = match topic.mode {
             Mode::Decision => match random.below(100) {
                 0..=34 => ("Proposal", format!(r#"{{"proposal_id":"{proposal}","option":"yes"}}"#)),

@@ -44,6 +44,7 @@ pub(crate) struct World {
     pub(crate) plan: Plan,
     pub(crate) now: i64,
     pub(crate) step: u64,
+    crash_at: Option<u64>,
     pub(crate) disk: Disk,
     pub(crate) nodes: Vec<Node>,
     pub(crate) writer: Writer,
@@ -55,6 +56,8 @@ pub(crate) struct World {
     pub(crate) oracle: Oracle,
     /// While false nothing goes wrong any more.
     pub(crate) faults: bool,
+    /// While true an error may be the aftermath of a fault.
+    pub(crate) errors_excused: bool,
     bug: Option<Bug>,
     /// What the loader found last, for the planted bug that does not look again.
     last_loaded: BTreeMap<Arc<str>, Option<(Session, Hash)>>,
@@ -71,6 +74,7 @@ impl World {
         World {
             now: BEGIN_MS,
             step: 0,
+            crash_at: None,
             disk: Disk::new(bug),
             nodes: (0..plan.shards).map(|_| Node::new(&plan)).collect(),
             writer: Writer::new(plan.shards, bug),
@@ -78,8 +82,9 @@ impl World {
             workload: Workload::default(),
             askers: BTreeMap::new(),
             requests: 0,
-            oracle: Oracle::default(),
+            oracle: Oracle::new(plan.subscribed),
             faults: true,
+            errors_excused: true,
             bug,
             last_loaded: BTreeMap::new(),
             transcript,
@@ -93,6 +98,9 @@ impl World {
     pub(crate) fn live_step(&mut self) -> Result<(), Violation> {
         self.step += 1;
         self.now += i64::try_from(self.random.below(self.plan.pace_ms_max + 1)).expect("a few milliseconds");
+        if self.crash_at.take_if(|at| *at <= self.step).is_some() {
+            return self.crash();
+        }
         let weights = self.plan.weights;
         type Action = fn(&mut World) -> Result<(), Violation>;
         let actions: [(u64, Action); 9] = [
@@ -213,10 +221,16 @@ impl World {
     }
 
     fn answer(&mut self, number: u64, result: Result<Answer, Error>) -> Result<(), Violation> {
-        let result = self.driver_answer(result);
+        let result = self.driver_answer(number, result);
         self.transcript.note(format_args!("{} {number} is answered {result:?}", self.now));
         self.summary.count_answer(&result);
-        self.oracle.answer(number, &result, self.faults)?;
+        if let Ok(Answer::Verdict(Reply { state: Some(state), .. })) = &result
+            && !state.is_open()
+            && let Some(asked) = self.oracle.asked.get(&number)
+        {
+            self.workload.is_over(&asked.session_id);
+        }
+        self.oracle.answer(number, &result, self.errors_excused)?;
         if let Some(client) = self.askers.remove(&number) {
             self.clients[client].answered(number, &result, &mut self.random);
         }
@@ -224,7 +238,7 @@ impl World {
     }
 
     /// Where the planted bugs of the driver get at an answer.
-    fn driver_answer(&self, result: Result<Answer, Error>) -> Result<Answer, Error> {
+    fn driver_answer(&self, number: u64, result: Result<Answer, Error>) -> Result<Answer, Error> {
         match (self.bug, result) {
             (
                 Some(Bug::RewrittenDuplicate),
@@ -232,8 +246,9 @@ impl World {
             ) => Ok(Answer::Verdict(Reply { settled: Settled::Duplicate { accepted_at_ms: self.now }, state })),
             (Some(Bug::ErrorAsRefusal), Err(Error::Write(text))) => {
                 let rejection = Rejection::new(Code::InternalError, text);
-                // Like an edge that lost the state with the error, and leaves that field alone.
-                Ok(Answer::Verdict(Reply { settled: Settled::Rejected(rejection), state: None }))
+                let asked = self.oracle.asked.get(&number);
+                let state = asked.and_then(|asked| self.oracle.truth.state(&asked.session_id));
+                Ok(Answer::Verdict(Reply { settled: Settled::Rejected(rejection), state }))
             }
             (_, result) => result,
         }
@@ -243,6 +258,10 @@ impl World {
         let rates = self.rates();
         let progress = self.writer.step(&self.disk, &mut self.random, self.plan.batches_per_commit_max, rates);
         self.oracle.grow(&self.disk, &progress.grown)?;
+        if progress.sync_failed && self.plan.weights.crash > 0 && self.random.chance(300) {
+            // A disk that cannot sync often takes the machine down soon after.
+            self.crash_at = Some(self.step + self.random.below(40));
+        }
         for report in progress.reports {
             self.transcript.note(format_args!("{} reports {report:?}", self.now));
             self.summary.count_append(&report.result);
@@ -304,7 +323,9 @@ impl World {
     }
 
     pub(crate) fn tick(&mut self) -> Result<(), Violation> {
-        self.nodes.iter_mut().for_each(|node| node.ticks += 1);
+        if self.bug != Some(Bug::LostTicks) {
+            self.nodes.iter_mut().for_each(|node| node.ticks += 1);
+        }
         Ok(())
     }
 

@@ -25,6 +25,7 @@ pub(crate) struct Progress {
     pub(crate) reports: Vec<Report>,
     /// Sessions with new durable records.
     pub(crate) grown: Vec<Arc<str>>,
+    pub(crate) sync_failed: bool,
 }
 
 #[derive(Debug)]
@@ -123,7 +124,8 @@ impl Writer {
         random: &mut Random,
         rates: Rates,
     ) -> Progress {
-        let grown = if random.chance(rates.sync_fails) {
+        let sync_failed = random.chance(rates.sync_fails);
+        let grown = if sync_failed {
             disk.lose_sync();
             for result in results.iter_mut().filter(|result| result.is_ok()) {
                 *result = Err(failed(FailureKind::Io));
@@ -136,7 +138,7 @@ impl Writer {
             Some(Bug::AckBeforeSync) => Vec::new(),
             _ => self.reports(&appends, &results, random),
         };
-        Progress { reports, grown }
+        Progress { reports, grown, sync_failed }
     }
 
     fn reports(

@@ -20,13 +20,8 @@ use crate::text::{clean, count};
 use crate::time::stamp;
 use crate::view::{Decision, state_cell, state_name, text_or_base64};
 
-const COLUMNS: &[Column] = &[
-    right("ORDINAL", 7),
-    left("ACCEPTED (UTC)", 23),
-    left("TYPE", 14),
-    left("SENDER", 16),
-    left("STATE", 8),
-];
+const COLUMNS: &[Column] =
+    &[right("ORDINAL", 7), left("ACCEPTED (UTC)", 23), left("TYPE", 14), left("SENDER", 16), left("STATE", 8)];
 
 /// Take every decision of a history again and compare
 ///
@@ -308,7 +303,12 @@ fn replay_trace_file(path: &Path, quiet: bool, output: &Output) -> anyhow::Resul
         let events = count(report.events, "verdict", "verdicts");
         output.line(format!(
             "{}: {events}: {} same, {} different; not compared: {} operational, {} of sessions begun earlier, {} lost",
-            output.paint(paint, word), report.same, report.different, report.operational, report.incomplete, report.lost
+            output.paint(paint, word),
+            report.same,
+            report.different,
+            report.operational,
+            report.incomplete,
+            report.lost
         ))?;
     }
     Ok(Finding::from_ok(same))

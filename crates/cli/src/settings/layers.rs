@@ -166,9 +166,7 @@ impl Layers {
     }
 
     fn unknown_variables(&self) -> Vec<String> {
-        let known = |name: &str| {
-            OTHER_VARIABLES.contains(&name) || SETTINGS.iter().any(|setting| setting.env == name)
-        };
+        let known = |name: &str| OTHER_VARIABLES.contains(&name) || SETTINGS.iter().any(|setting| setting.env == name);
         let unknown = self.variables().filter(|name| !known(name));
         unknown.map(|name| format!("the environment variable {name} is no setting and is ignored")).collect()
     }
@@ -273,7 +271,10 @@ mod tests {
         assert_eq!(place(&[("memory", "true")], &[("MACP_DATA_DIR", "d")]), Ok(Place::Memory));
         assert_eq!(place(&[("data", "d")], &[("MACP_MEMORY_ONLY", "1")]), Ok(Place::Directory("d".into())));
         assert!(place(&[("data", "d"), ("memory", "true")], &[]).unwrap_err().contains("choose one"));
-        assert_eq!(place(&[], &[("MACP_MEMORY_ONLY", "0"), ("MACP_DATA_DIR", "")]), Ok(Place::Directory("macp-data".into())));
+        assert_eq!(
+            place(&[], &[("MACP_MEMORY_ONLY", "0"), ("MACP_DATA_DIR", "")]),
+            Ok(Place::Directory("macp-data".into()))
+        );
     }
 
     #[test]

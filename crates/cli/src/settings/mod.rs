@@ -24,7 +24,7 @@ use macp_edge::Reloadable;
 use macp_wire::v1::Root;
 
 pub(crate) use flags::SettingFlags;
-pub(crate) use layers::{Invalid, Layers};
+pub(crate) use layers::Layers;
 pub(crate) use reference::markdown;
 
 use crate::logging;

@@ -8,7 +8,9 @@ use super::list::{Default, SETTINGS};
 /// The reference of all settings, as Markdown.
 pub(crate) fn markdown() -> String {
     let mut table = String::from("| Flag | Variable | Config key | Default | Meaning |\n|---|---|---|---|---|\n");
-    table.push_str("| `--config` | `MACP_CONFIG` | | none | TOML file with the config keys below; read again on SIGHUP |\n");
+    table.push_str(
+        "| `--config` | `MACP_CONFIG` | | none | TOML file with the config keys below; read again on SIGHUP |\n",
+    );
     for setting in SETTINGS {
         let default = match setting.default {
             Default::Is(text) => format!("`{text}`"),

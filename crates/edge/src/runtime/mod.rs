@@ -18,6 +18,7 @@ use crate::outbound::Outbound;
 use crate::{identity, status};
 
 pub(crate) use send::DECODE_SLACK_BYTES;
+pub(crate) use sessions::page_size;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Runtime {

@@ -48,7 +48,7 @@ pub(super) async fn answer(
     if let Some(result) = ctx.engine.signal(&envelope, &signature, &caller, identity::SENDERS_AUTHENTICATED) {
         return match result {
             Ok(()) => {
-                ctx.metrics.relayed.inc();
+                ctx.metrics.relayed();
                 subject.accepted(ctx.engine.now_ms(), SessionState::Open)
             }
             Err(rejection) => {
@@ -81,14 +81,13 @@ fn take_rate(ctx: &Context, caller: &Caller, envelope: &Envelope) -> Option<Dura
 
 fn count(ctx: &Context, ack: &Ack) {
     match &ack.error {
-        None if ack.duplicate => ctx.metrics.duplicates.inc(),
-        None => ctx.metrics.accepted.inc(),
+        None if ack.duplicate => ctx.metrics.duplicate(),
+        None => ctx.metrics.accepted(),
         Some(error) => {
             let code = Code::parse(&error.code).expect("only codes of the registry are sent");
             ctx.metrics.rejected(code);
-            return;
         }
-    };
+    }
 }
 
 /// What the deadline of a SessionStart comes from.

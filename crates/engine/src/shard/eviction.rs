@@ -1,5 +1,8 @@
 //! Letting go of sessions: bounded memory, and nothing is lost, because a history brings a session back at any time.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use super::Shard;
 
 /// Slots looked at in one go, so that a look takes no time to speak of however many sessions there are.
@@ -11,6 +14,9 @@ const ENDED_IDLE_MS_MAX: i64 = 2_000;
 /// Sessions longer than this take time to load and stay in memory longer.
 const LONG_ENTRIES: u64 = 5_000;
 const LONG_IDLE_FACTOR: i64 = 12;
+
+/// Places in the rounds that need no tidying, however few sessions there are.
+const SPARE_PLACES: usize = 64;
 
 impl<R> Shard<R> {
     /// Forgets sessions nobody has touched for a while.
@@ -53,5 +59,17 @@ impl<R> Shard<R> {
                 self.rounds.push_back(session_id);
             }
         }
+    }
+
+    /// A failed write takes a session out of memory and leaves its place in the rounds behind; when it is loaded again
+    /// it gets another. Places left behind are cleared before they outnumber the sessions, so that a store that keeps
+    /// failing costs no memory and does not hold up eviction.
+    pub(super) fn tidy_rounds(&mut self) {
+        if self.rounds.len() <= self.slots.len().saturating_mul(2).saturating_add(SPARE_PLACES) {
+            return;
+        }
+        let slots = &self.slots;
+        let mut kept = HashSet::with_capacity(slots.len());
+        self.rounds.retain(|session_id| slots.contains_key(session_id) && kept.insert(Arc::clone(session_id)));
     }
 }

@@ -157,6 +157,7 @@ impl<R> Shard<R> {
             self.slots.remove(&session_id);
         } else {
             self.rounds.push_back(session_id);
+            self.tidy_rounds();
         }
     }
 

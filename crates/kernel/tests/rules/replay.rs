@@ -368,6 +368,10 @@ fn replay_6_an_expiry_before_its_time_diverges() {
         entry.input = Some(entry::Input::TtlExpired(TtlExpired { deadline_unix_ms: 1 }));
     });
     assert_eq!(divergence.field, "input");
+    let divergence = diverges(&expired(), 1, |entry| entry.identity = "mallory".into());
+    assert_eq!(divergence.field, "identity");
+    let divergence = diverges(&expired(), 1, |entry| entry.signature = Some(Default::default()));
+    assert_eq!(divergence.field, "signature");
     let divergence = diverges(&cancelled(), 1, |entry| entry.identity = "mallory".into());
     assert_eq!(divergence.field, "decision");
 }

@@ -65,6 +65,10 @@ fn wire_5_a_session_has_a_cap_on_bytes_bound_at_its_start() {
     let message = |id: &str, length| Envelope { payload: Bytes::from(vec![b'x'; length]), ..envelope("Message", id) };
     assert_eq!(world.refused(message("m1", 200)).code, Code::PayloadTooLarge);
     world.expect(message("m1", 20), "accepted");
+    // What fitted once does not fit for ever: every accepted envelope counts.
+    let fitting = (2..20).take_while(|number| word(&world.send(message(&format!("m{number}"), 20))) == "accepted");
+    assert_eq!(fitting.count(), 1);
+    assert_eq!(world.refused(message("last", 20)).code, Code::PayloadTooLarge);
 }
 
 /// The edges of every length: 256 bytes pass, 257 do not. Bytes count, not characters.

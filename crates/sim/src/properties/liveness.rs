@@ -13,9 +13,9 @@ pub(crate) fn check_known(number: u64, asked: Option<Asked>) -> Result<Asked, Vi
     asked.ok_or_else(|| Property::Liveness.violated(format!("request {number} was answered twice")))
 }
 
-/// Faults excuse errors.
-pub(crate) fn check_error(asked: &Asked, error: &Error, faults: bool) -> Result<(), Violation> {
-    Property::Liveness.holds(faults, || {
+/// Faults and their aftermath excuse errors.
+pub(crate) fn check_error(asked: &Asked, error: &Error, excused: bool) -> Result<(), Violation> {
+    Property::Liveness.holds(excused, || {
         format!("session {}: {:?} failed although nothing is broken: {error}", asked.session_id, asked.what)
     })
 }

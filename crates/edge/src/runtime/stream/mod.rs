@@ -53,9 +53,7 @@ async fn next(inbound: &mut Streaming<StreamSessionRequest>) -> Result<Option<Fr
     let StreamSessionRequest { envelope, subscribe_session_id, after_sequence, signature } = request;
     match (envelope, subscribe_session_id.is_empty()) {
         (Some(envelope), true) => Ok(Some(Frame::Envelope(Box::new(envelope), signature))),
-        (None, false) => {
-            Ok(Some(Frame::Subscribe { session_id: subscribe_session_id, after_ordinal: after_sequence }))
-        }
+        (None, false) => Ok(Some(Frame::Subscribe { session_id: subscribe_session_id, after_ordinal: after_sequence })),
         (Some(_), false) => Err(invalid("a frame holds an envelope or subscribes, not both")),
         (None, true) => Err(invalid("a frame holds an envelope or subscribes to a session")),
     }

@@ -1,0 +1,95 @@
+//! `macp session log`.
+
+use std::path::{Path, PathBuf};
+
+use macp_wire::history::v1::Entry;
+
+use crate::Finding;
+use crate::output::{Output, Paint};
+use crate::remote::ServerArgs;
+use crate::source::{open_history, open_store};
+use crate::table::{Cell, Column, Table, left, right};
+use crate::text::clean;
+use crate::time::stamp;
+use crate::view::{detail, entry_json, headline};
+
+const COLUMNS: &[Column] =
+    &[right("SEQ", 5), left("ACCEPTED (UTC)", 23), left("TYPE", 13), left("SENDER", 12), left("WHAT", 4)];
+
+/// Print the whole history of a session, entry by entry
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Session id
+    session: String,
+    /// Start after this sequence number
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    after: u64,
+    /// Read this data directory instead of asking a server
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
+    let table = Table::new(COLUMNS);
+    if !output.is_json() {
+        output.line(table.header(output))?;
+    }
+    let show = |entry: &Entry, hash: &[u8]| show(entry, hash, &table, output);
+    match &args.data {
+        Some(directory) => from_directory(directory, &args, show)?,
+        None => {
+            let client = args.server.connect().await?;
+            let mut after = args.after;
+            loop {
+                let page = client.session_log(&args.session, after, 0).await?;
+                for logged in &page.entries {
+                    let entry = logged.entry.as_ref().ok_or(macp_client::Error::Incomplete("entry"))?;
+                    show(entry, &logged.hash)?;
+                }
+                if page.next_after_sequence == 0 {
+                    break;
+                }
+                after = page.next_after_sequence;
+            }
+        }
+    }
+    Ok(Finding::Positive)
+}
+
+/// The chain can only be checked from its start, so what is not shown is read as well.
+fn from_directory(
+    directory: &Path,
+    args: &Args,
+    show: impl Fn(&Entry, &[u8]) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let store = open_store(directory)?;
+    let mut history = open_history(&store, &args.session)?;
+    loop {
+        let page = history.next_page()?;
+        if page.is_empty() {
+            return Ok(());
+        }
+        for (record, entry) in page.iter().filter(|(record, _)| record.sequence > args.after) {
+            show(entry, record.hash.as_bytes())?;
+        }
+    }
+}
+
+fn show(entry: &Entry, hash: &[u8], table: &Table, output: &Output) -> anyhow::Result<()> {
+    if output.is_json() {
+        output.value(&entry_json(entry, hash))?;
+        return Ok(());
+    }
+    let (message_type, _, sender) = headline(entry);
+    let cells = [
+        entry.sequence.to_string().into(),
+        stamp(entry.accepted_at_unix_ms).into(),
+        Cell::painted(Paint::Bold, clean(message_type)),
+        Cell::painted(Paint::Name, clean(sender)),
+        detail(entry).into(),
+    ];
+    output.line(table.row(output, &cells))?;
+    Ok(())
+}

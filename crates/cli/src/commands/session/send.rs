@@ -1,0 +1,65 @@
+//! `macp session send`.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use macp_client::Draft;
+
+use crate::Finding;
+use crate::output::Output;
+use crate::remote::ServerArgs;
+
+/// Send one message to a session
+///
+/// For example:
+/// macp session send s1 --type Vote --sender alice --json-payload '{"proposal_id":"p1","vote":"approve"}'
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Session id
+    session: String,
+    /// Message type, such as Proposal, Evaluation, Objection, Vote, Commitment or Contribute
+    #[arg(long = "type", value_name = "TYPE")]
+    message_type: String,
+    /// Who sends it
+    #[arg(long)]
+    sender: String,
+    /// Mode of the session; may be left out
+    #[arg(long, default_value = "")]
+    mode: String,
+    /// Payload as JSON
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["text_payload", "payload_file"])]
+    json_payload: Option<String>,
+    /// Payload as plain text, sent as it is
+    #[arg(long, value_name = "TEXT", conflicts_with = "payload_file")]
+    text_payload: Option<String>,
+    /// Payload from a file, sent as it is
+    #[arg(long, value_name = "FILE")]
+    payload_file: Option<PathBuf>,
+    /// Message id; sending the same one again is safe. A fresh one is made up if none is given
+    #[arg(long, value_name = "ID")]
+    message_id: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
+    let payload = payload(&args)?;
+    let mut draft = Draft::new(&args.session, &args.message_type, &args.sender).mode(args.mode).payload(payload);
+    if let Some(message_id) = args.message_id {
+        draft = draft.message_id(message_id);
+    }
+    let ack = args.server.connect().await?.send(draft).await?;
+    super::show_ack(&ack, output)
+}
+
+fn payload(args: &Args) -> anyhow::Result<Vec<u8>> {
+    if let Some(text) = &args.json_payload {
+        // Checked here because a slip of the shell's quoting is best told before anything is sent.
+        serde_json::from_str::<serde::de::IgnoredAny>(text).context("--json-payload is not JSON")?;
+        return Ok(text.clone().into_bytes());
+    }
+    if let Some(path) = &args.payload_file {
+        return std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+    }
+    Ok(args.text_payload.clone().unwrap_or_default().into_bytes())
+}

@@ -1,0 +1,112 @@
+//! `macp session show`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use macp_kernel::mode::View;
+use macp_wire::v1::{SessionMetadata, SessionState};
+use serde_json::{Value, json};
+
+use crate::Finding;
+use crate::output::{Output, Paint};
+use crate::remote::ServerArgs;
+use crate::source::{no_session, open_store};
+use crate::text::clean;
+use crate::time::{distance, now_ms, stamp};
+use crate::view::{session_json, state_name, text_or_base64};
+
+/// Show what a session is bound to and where it stands
+///
+/// With a data directory the history is read and decided again, so the state of the mode and the resolution are shown
+/// as well.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Session id
+    session: String,
+    /// Read this data directory instead of asking a server
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
+    let (session, more) = match &args.data {
+        Some(directory) => {
+            let (session, more) = from_directory(directory, &args.session)?;
+            (session, Some(more))
+        }
+        None => (args.server.connect().await?.get_session(&args.session).await?, None),
+    };
+    if output.is_json() {
+        let mut value = session_json(&session);
+        if let (Some(members), Some(Value::Object(more))) = (value.as_object_mut(), more) {
+            members.extend(more);
+        }
+        output.value(&value)?;
+        return Ok(Finding::Positive);
+    }
+    show(&session, output)?;
+    for (name, value) in more.as_ref().and_then(Value::as_object).into_iter().flatten() {
+        if !value.is_null() {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            line(output, &name.replace('_', " "), clean(&text))?;
+        }
+    }
+    Ok(Finding::Positive)
+}
+
+/// The session and what only its history tells.
+fn from_directory(directory: &Path, session_id: &str) -> anyhow::Result<(SessionMetadata, Value)> {
+    let store = open_store(directory)?;
+    let loaded = macp_engine::load(&store, session_id)?.with_context(|| no_session(session_id))?;
+    let session = &loaded.session;
+    let binding = session.binding();
+    let view = View { roster: &binding.roster, initiator: &binding.initiator };
+    let more = json!({
+        "entries": session.sequence(),
+        "head_hash": loaded.hash.to_string(),
+        "mode_state": session.mode_state().describe(&view),
+        "resolution": session.resolution().map(|bytes| text_or_base64(bytes)),
+    });
+    Ok((session.metadata(), more))
+}
+
+fn show(session: &SessionMetadata, output: &Output) -> anyhow::Result<()> {
+    let now = now_ms();
+    let paint = match session.state() {
+        SessionState::Open => Paint::Name,
+        SessionState::Resolved => Paint::Good,
+        _ => Paint::Warn,
+    };
+    line(output, "session", output.paint(Paint::Bold, clean(&session.session_id)))?;
+    line(output, "state", output.paint(paint, state_name(session.state())))?;
+    line(output, "mode", format!("{} {}", session.mode, session.mode_version))?;
+    line(output, "initiator", clean(&session.initiator))?;
+    let participants = match session.participants.as_slice() {
+        [] => "anyone".to_owned(),
+        names => clean(&names.join(", ")),
+    };
+    line(output, "participants", participants)?;
+    let when = |ms| format!("{} UTC ({})", stamp(ms), distance(ms, now));
+    line(output, "started", when(session.started_at_unix_ms))?;
+    line(output, "deadline", when(session.expires_at_unix_ms))?;
+    let versions = [("configuration", &session.configuration_version), ("policy", &session.policy_version)];
+    for (name, version) in versions {
+        if !version.is_empty() {
+            line(output, name, clean(version))?;
+        }
+    }
+    for activity in &session.participant_activity {
+        let last = distance(activity.last_message_at_unix_ms, now);
+        let messages = crate::text::count(activity.message_count.into(), "message", "messages");
+        line(output, &format!("  {}", clean(&activity.participant_id)), format!("{messages}, last {last}"))?;
+    }
+    Ok(())
+}
+
+fn line(output: &Output, name: &str, value: impl std::fmt::Display) -> anyhow::Result<()> {
+    let gap = 14_usize.saturating_sub(name.chars().count());
+    output.line(format!("{}{:gap$} {value}", output.paint(Paint::Faint, name), ""))?;
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! Commands that read a data directory, beside a running server and without one.
+
+use serde_json::json;
+
+use crate::support::{Server, decide, macp};
+
+#[test]
+fn a_directory_tells_the_same_as_its_server() {
+    let data = tempfile::tempdir().unwrap();
+    let directory = data.path().to_str().unwrap();
+    let server = Server::on(data.path());
+    decide(&server, "s1", true);
+    decide(&server, "s2", false);
+
+    let here = |args: &[&str]| macp(&[args, &["--data", directory]].concat());
+    for args in
+        [["--json", "session", "log", "s1"].as_slice(), &["--json", "verify", "s1"], &["--json", "replay", "s2"]]
+    {
+        assert_eq!(here(args).exits(0).stdout, server.macp(args).exits(0).stdout, "{args:?}");
+    }
+    assert_eq!(here(&["export", "s1"]).exits(0).stdout, server.macp(&["export", "s1"]).exits(0).stdout);
+    let shown = here(&["--json", "session", "show", "s2"]).exits(0).value();
+    assert_eq!((&shown["state"], &shown["entries"]), (&json!("Open"), &json!(3)));
+    assert_eq!(shown["mode_state"]["phase"], "Voting");
+
+    let busy = macp(&["--json", "doctor", "--data", directory]).exits(0).value();
+    assert_eq!((&busy["open"], &busy["ended"], &busy["entries"]), (&json!(1), &json!(1), &json!(7)));
+    assert_eq!(busy["in_use_by"], format!("process {}", server.pid()));
+    assert!(server.terminate().success());
+    let idle = macp(&["--json", "doctor", "--data", directory]).exits(0).value();
+    assert_eq!(idle["in_use"], false);
+
+    let all = macp(&["--json", "verify", "--data", directory, "--all"]).exits(0).value();
+    assert_eq!((&all["sessions"], &all["entries"], &all["bad"]), (&json!(2), &json!(7), &json!(0)));
+}
+
+#[test]
+fn open_sessions_and_other_histories_are_not_imported() {
+    let data = tempfile::tempdir().unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let server = Server::on(data.path());
+    decide(&server, "open", false);
+    decide(&server, "s1", true);
+    for session in ["open", "s1"] {
+        server.macp(&["export", session, "--out", &path(session)]).exits(0);
+    }
+    let target = path("target");
+    let refused = macp(&["--json", "import", &path("open"), "--data", &target]).exits(1).value();
+    assert!(refused["message"].as_str().unwrap().contains("has not ended"), "{refused}");
+
+    // The same name, another history: two authorities for one session.
+    let other = Server::on(&place.path().join("target"));
+    decide(&other, "s1", true);
+    let busy = macp(&["import", &path("s1"), "--data", &target]).exits(2);
+    assert!(busy.stderr.contains("in use"), "{busy:?}");
+    assert!(other.terminate().success());
+    let differs = macp(&["--json", "import", &path("s1"), "--data", &target]).exits(1).value();
+    assert!(differs["message"].as_str().unwrap().contains("another history"), "{differs}");
+}
+
+#[test]
+fn a_directory_without_a_database_is_a_failure() {
+    let empty = tempfile::tempdir().unwrap();
+    let directory = empty.path().to_str().unwrap();
+    for args in [["session", "list"].as_slice(), &["verify", "s1"], &["verify", "--all"], &["doctor"]] {
+        let failed = macp(&[args, &["--data", directory]].concat()).exits(2);
+        assert!(failed.stderr.starts_with("error: "), "{failed:?}");
+    }
+    assert_eq!(std::fs::read_dir(empty.path()).unwrap().count(), 0, "reading creates nothing");
+}

@@ -1,0 +1,10 @@
+//! The real binary, with real data directories, as a user drives it.
+
+mod demo;
+mod directory;
+mod flow;
+mod lifecycle;
+mod settings;
+mod support;
+mod tamper;
+mod trace;

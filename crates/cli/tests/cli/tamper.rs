@@ -1,0 +1,59 @@
+//! One changed byte is found, and named.
+
+use serde_json::json;
+
+use crate::support::{Server, decide, macp};
+
+fn export() -> (tempfile::TempDir, String, Vec<u8>) {
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::on(data.path());
+    decide(&server, "s1", true);
+    let file = data.path().join("s1.jsonl").to_str().unwrap().to_owned();
+    server.macp(&["export", "s1", "--out", &file]).exits(0);
+    let bytes = std::fs::read(&file).unwrap();
+    (data, file, bytes)
+}
+
+#[test]
+fn replay_6_a_flipped_byte_of_an_entry_is_found_and_named() {
+    let (_data, file, bytes) = export();
+    let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
+    let mut at = lines[0].len();
+    for (sequence, line) in (1_u64..).zip(&lines[1..]) {
+        let record = line.windows(10).position(|window| window == b"\"record\":\"").unwrap() + 10;
+        let mut changed = bytes.clone();
+        let place = at + record + (line.len() - record) / 2;
+        changed[place] = if changed[place] == b'A' { b'B' } else { b'A' };
+        std::fs::write(&file, &changed).unwrap();
+
+        let found = macp(&["--json", "verify", &file]).exits(1).value();
+        assert_eq!((&found["ok"], &found["bad_sequence"]), (&json!(false), &json!(sequence)), "{found}");
+        let human = macp(&["verify", &file]).exits(1).stdout;
+        assert!(human.starts_with("BAD ") && human.contains(&format!("at entry {sequence}")), "{human}");
+        let replayed = macp(&["--json", "replay", &file]).exits(1).values().pop().unwrap();
+        assert_eq!(replayed["report"]["verdict"], "refused");
+        at += line.len();
+    }
+}
+
+/// Whatever byte it is, also in the header and between the values.
+#[test]
+fn no_byte_of_an_export_can_change_unnoticed() {
+    let (_data, file, bytes) = export();
+    // A step that is coprime to most structures visits every kind of place without running for minutes.
+    for place in (0..bytes.len()).step_by(37) {
+        let mut changed = bytes.clone();
+        changed[place] ^= 0x01;
+        std::fs::write(&file, &changed).unwrap();
+        let found = macp(&["verify", &file]);
+        assert_eq!(found.code, Some(1), "byte {place}: {found:?}");
+    }
+    // And a cut tail, at a line and within one.
+    let last_line = bytes[..bytes.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+    for end in [last_line, bytes.len() - 20] {
+        std::fs::write(&file, &bytes[..end]).unwrap();
+        macp(&["verify", &file]).exits(1);
+    }
+    macp(&["verify", "/nowhere/s1.jsonl", "--server", "127.0.0.1:1"]).exits(2);
+    macp(&["verify", "--file", "/nowhere/s1.jsonl"]).exits(2);
+}

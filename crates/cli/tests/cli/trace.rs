@@ -1,0 +1,63 @@
+//! Traces with refused envelopes replay to the same verdicts (REPLAY-2).
+
+use std::path::Path;
+
+use crate::support::{Server, command, decide, macp, send};
+
+fn record(place: &Path) -> String {
+    let trace = place.join("trace.jsonl");
+    let server = Server::with(
+        command()
+            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .arg(place.join("data"))
+            .arg("--audit")
+            .arg(&trace),
+    );
+    decide(&server, "s1", false);
+    send(&server, "s1", "x1", "mallory", "Vote", r#"{"proposal_id":"p1"}"#).exits(1);
+    send(&server, "s1", "x2", "alice", "Evaluation", r#"{"proposal_id":"nothing"}"#).exits(1);
+    send(&server, "nowhere", "x3", "alice", "Vote", "{}").exits(1);
+    send(&server, "s1", "m2", "bob", "Vote", r#"{"proposal_id":"p1","vote":"approve"}"#).exits(0);
+    server.macp(&["session", "start", "s2", "--sender", "a", "--mode", "unheard-of"]).exits(1);
+    send(&server, "s1", "m3", "alice", "Commitment", r#"{"commitment_id":"c1"}"#).exits(0);
+    send(&server, "s1", "x4", "bob", "Vote", r#"{"proposal_id":"p1"}"#).exits(1);
+    assert!(server.terminate().success());
+    trace.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn replay_2_a_recorded_trace_gets_the_same_verdicts() {
+    let place = tempfile::tempdir().unwrap();
+    let trace = record(place.path());
+    let report = macp(&["--json", "replay", &trace]).exits(0).value();
+    let report = &report["report"];
+    assert_eq!(report["verdict"], "match");
+    let count = |name: &str| report["trace"][name].as_u64().unwrap();
+    assert_eq!(count("events"), 10, "{report}");
+    assert_eq!((count("different"), count("lost"), count("same")), (0, 0, 10), "{report}");
+    let human = macp(&["replay", &trace]).exits(0).stdout;
+    assert!(human.starts_with("MATCH"), "{human}");
+
+    // Refusals are in the trace and never in history.
+    let data = place.path().join("data");
+    let log = macp(&["--json", "session", "log", "s1", "--data", data.to_str().unwrap()]).exits(0).values();
+    assert_eq!(log.len(), 4);
+}
+
+#[test]
+fn replay_2_a_changed_trace_is_found() {
+    let place = tempfile::tempdir().unwrap();
+    let trace = record(place.path());
+    let text = std::fs::read_to_string(&trace).unwrap();
+    let at = text.find("SESSION_NOT_FOUND").expect("a refusal is recorded");
+    let line = text[..at].lines().count();
+    std::fs::write(&trace, text.replacen("SESSION_NOT_FOUND", "MODE_NOT_SUPPORTED", 1)).unwrap();
+
+    let values = macp(&["--json", "replay", &trace]).exits(1).values();
+    assert_eq!(values.len(), 2, "{values:?}");
+    assert_eq!(values[0]["difference"]["line"], line);
+    assert_eq!(values[1]["report"]["verdict"], "diverged");
+
+    std::fs::write(&trace, text.replacen("\"at_ms\"", "\"at\"", 1)).unwrap();
+    macp(&["replay", &trace]).exits(2);
+}

@@ -1,0 +1,19 @@
+//! The standard gRPC health service: serving until the drain begins.
+
+use macp_rpc::{history, runtime};
+use tonic::server::NamedService;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+
+use crate::history::History;
+use crate::runtime::Runtime;
+
+/// The server as a whole, and each service of ours.
+const NAMES: [&str; 3] =
+    ["", <runtime::Server<Runtime> as NamedService>::NAME, <history::Server<History> as NamedService>::NAME];
+
+pub(crate) async fn set(reporter: &HealthReporter, status: ServingStatus) {
+    for name in NAMES {
+        reporter.set_service_status(name, status).await;
+    }
+}

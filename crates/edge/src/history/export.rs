@@ -1,0 +1,27 @@
+//! ExportSession: the session as one self-contained JSON-lines file, in chunks.
+
+use std::sync::Arc;
+
+use macp_archive::Exporter;
+use macp_wire::history::v1::{ExportSessionRequest, ExportSessionResponse};
+use tonic::Status;
+
+use super::{failed, stream};
+use crate::context::Context;
+use crate::outbound::Outbound;
+use crate::status;
+
+pub(super) async fn export(
+    ctx: &Arc<Context>,
+    request: ExportSessionRequest,
+) -> Result<Outbound<ExportSessionResponse>, Status> {
+    stream(ctx, request.session_id, |store, session_id, sink| {
+        let exporter = Exporter::open(store, session_id).map_err(|failure| failed(&failure))?;
+        let mut exporter = exporter.ok_or_else(|| status::session_not_found(session_id))?;
+        while let Some(chunk) = exporter.next_chunk().map_err(|error| failed(&error))? {
+            sink.blocking_send(ExportSessionResponse { data: chunk.into() })?;
+        }
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,104 @@
+//! `macp.history.v1.HistoryService`: reading, checking and taking away what was written down. Histories are read on
+//! threads of their own, a few at a time, and show only what is durable.
+
+mod export;
+mod log;
+mod replay;
+mod verify;
+
+use std::sync::Arc;
+
+use macp_ledger::Store;
+use macp_rpc::history::Service;
+use macp_wire::history::v1::*;
+use tokio::sync::OwnedSemaphorePermit;
+use tonic::{Request, Response, Status};
+
+use crate::context::Context;
+use crate::metrics::Rpc;
+use crate::outbound::{Outbound, Sink, produce};
+use crate::{identity, status};
+
+#[derive(Clone, Debug)]
+pub(crate) struct History {
+    ctx: Arc<Context>,
+}
+
+impl History {
+    pub(crate) fn new(ctx: Arc<Context>) -> Self {
+        History { ctx }
+    }
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+#[tonic::async_trait]
+impl Service for History {
+    type ReplaySessionStream = Outbound<ReplaySessionResponse>;
+    type ExportSessionStream = Outbound<ExportSessionResponse>;
+
+    async fn get_session_log(&self, request: Request<GetSessionLogRequest>) -> Answer<GetSessionLogResponse> {
+        let _timer = self.ctx.metrics.time(Rpc::GetSessionLog);
+        identity::caller_or_status(request.metadata())?;
+        log::page(&self.ctx, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn replay_session(&self, request: Request<ReplaySessionRequest>) -> Answer<Self::ReplaySessionStream> {
+        identity::caller_or_status(request.metadata())?;
+        replay::replay(&self.ctx, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn verify_session(&self, request: Request<VerifySessionRequest>) -> Answer<VerifySessionResponse> {
+        let _timer = self.ctx.metrics.time(Rpc::VerifySession);
+        identity::caller_or_status(request.metadata())?;
+        verify::verify(&self.ctx, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn export_session(&self, request: Request<ExportSessionRequest>) -> Answer<Self::ExportSessionStream> {
+        identity::caller_or_status(request.metadata())?;
+        export::export(&self.ctx, request.into_inner()).await.map(Response::new)
+    }
+}
+
+/// Leave to read a whole history; waits while too many are being read.
+async fn reader(ctx: &Context) -> OwnedSemaphorePermit {
+    Arc::clone(&ctx.history_readers).acquire_owned().await.expect("the semaphore is never closed")
+}
+
+/// Runs something that blocks on the store.
+async fn blocking<T: Send + 'static>(
+    ctx: &Context,
+    read: impl FnOnce(&dyn Store) -> Result<T, Status> + Send + 'static,
+) -> Result<T, Status> {
+    let store = Arc::clone(ctx.engine.store());
+    let reading = tokio::task::spawn_blocking(move || read(&*store));
+    reading.await.unwrap_or_else(|panic| Err(status::internal(panic.to_string())))
+}
+
+/// Streams what a blocking reader makes, once it is known that the session exists: an unknown one must be refused by
+/// the call and not by its stream.
+async fn stream<T: Send + 'static>(
+    ctx: &Arc<Context>,
+    session_id: String,
+    read: impl FnOnce(&dyn Store, &str, &Sink<T>) -> Result<(), Status> + Send + 'static,
+) -> Result<Outbound<T>, Status> {
+    let permit = reader(ctx).await;
+    let session_id = blocking(ctx, move |store| {
+        let head = store.head(&session_id).map_err(|failure| failed(&failure))?;
+        head.map(|_| ()).ok_or_else(|| status::session_not_found(&session_id))?;
+        Ok(session_id)
+    })
+    .await?;
+    let ctx = Arc::clone(ctx);
+    Ok(produce(|sink| async move {
+        blocking(&ctx, move |store| {
+            let _permit = permit;
+            read(store, &session_id, &sink)
+        })
+        .await
+    }))
+}
+
+fn failed(error: &dyn std::error::Error) -> Status {
+    status::internal(status::with_causes(error))
+}

@@ -1,0 +1,61 @@
+//! Plain HTTP beside gRPC: liveness, readiness, metrics, and what becomes of unknown paths.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use serde_json::json;
+use tonic::Status;
+
+use crate::context::Context;
+use crate::metrics::{CONTENT_TYPE, Observed};
+
+pub(crate) fn routes(ctx: Arc<Context>) -> Router {
+    Router::new()
+        .route("/healthz", get(async || "ok"))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .with_state(ctx)
+}
+
+async fn ready(State(ctx): State<Arc<Context>>) -> Response {
+    let reason = if ctx.drain.has_begun() {
+        "the server is shutting down"
+    } else if !ctx.engine.is_healthy() {
+        "the last write failed; reads go on, and writes as soon as the store takes them again"
+    } else {
+        return "ok".into_response();
+    };
+    refusal(StatusCode::SERVICE_UNAVAILABLE, reason)
+}
+
+async fn metrics(State(ctx): State<Arc<Context>>) -> Response {
+    let dropped = ctx.trace.as_ref().map_or(0, |trace| trace.dropped());
+    let observed = Observed::of(&ctx.engine, dropped).await;
+    match ctx.metrics.encode(observed) {
+        Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "metrics cannot be encoded");
+            refusal(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be encoded")
+        }
+    }
+}
+
+/// A gRPC client must hear of an unknown service in its own terms.
+pub(crate) async fn unknown(headers: HeaderMap) -> Response {
+    let grpc = headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|content_type| content_type.as_bytes().starts_with(b"application/grpc"));
+    if grpc {
+        return Status::unimplemented("there is no such service").into_http();
+    }
+    refusal(StatusCode::NOT_FOUND, "there is nothing at this path")
+}
+
+fn refusal(status: StatusCode, reason: &str) -> Response {
+    let body = json!({ "error": reason }).to_string();
+    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}

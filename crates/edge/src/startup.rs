@@ -1,0 +1,184 @@
+//! A server's life: checked, bound, serving, drained.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use macp_archive::TraceWriter;
+use macp_engine::Engine;
+use macp_ledger::Store;
+use macp_rpc::{history, runtime};
+use tokio::task::JoinHandle;
+use tonic::service::Routes;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+
+use crate::context::Context;
+use crate::guard::GuardLayer;
+use crate::history::History;
+use crate::listener::{self, Connections};
+use crate::metrics::Metrics;
+use crate::observer::Observer;
+use crate::runtime::{DECODE_SLACK_BYTES, Runtime};
+use crate::{Reloadable, Settings, health, http};
+
+/// Flow control windows: a whole payload of the default limit fits into a stream's, some of them into a connection's,
+/// so that no sender waits for an update in the middle of an envelope.
+const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
+
+/// How often a silent connection is asked whether it is still there, and how long it may take to say so.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(
+        "{0} can be reached from other machines, and neither TLS nor authentication is configured: whoever connects \
+         could act as anyone. Listen on a loopback address such as 127.0.0.1, or allow it explicitly with \
+         --allow-insecure (MACP_ALLOW_INSECURE=1)"
+    )]
+    Insecure(SocketAddr),
+    #[error("cannot listen on {address}: {}", listener::advice(source))]
+    Bind { address: SocketAddr, source: io::Error },
+    #[error("cannot write the audit trace to {}", path.display())]
+    Audit { path: PathBuf, source: io::Error },
+    #[error("cannot start the engine's threads")]
+    Engine(#[source] io::Error),
+    #[error("the descriptors for gRPC reflection are unusable")]
+    Reflection(#[source] tonic_reflection::server::Error),
+}
+
+/// What went wrong while shutting down. Nothing that was acknowledged is lost by it.
+#[derive(Debug, thiserror::Error)]
+pub enum ShutdownError {
+    #[error("serving ended with an error")]
+    Serve(#[source] tonic::transport::Error),
+    #[error("a task of the server failed")]
+    Task(#[from] tokio::task::JoinError),
+    #[error("the engine did not stop within {0:?}: a write is stuck")]
+    Stuck(Duration),
+}
+
+/// A server that is bound and serving.
+#[derive(Debug)]
+pub struct Server {
+    ctx: Arc<Context>,
+    health: HealthReporter,
+    local_addr: SocketAddr,
+    serving: JoinHandle<Result<(), tonic::transport::Error>>,
+}
+
+impl Server {
+    /// Starts the engine on a store and serves it; bound and serving when it returns.
+    pub async fn start(settings: Settings, store: Arc<dyn Store>) -> Result<Server, StartError> {
+        if !settings.allow_insecure && !settings.listen.ip().is_loopback() {
+            return Err(StartError::Insecure(settings.listen));
+        }
+        let address = settings.listen;
+        let bind_error = |source| StartError::Bind { address, source };
+        let listener = listener::bind(address).await.map_err(bind_error)?;
+        let local_addr = listener.local_addr().map_err(bind_error)?;
+
+        let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
+        let trace = open_trace(&settings)?;
+        let observer = Observer::new(Arc::clone(&metrics), trace.clone());
+        let options = macp_engine::Options { trace: trace.is_some(), ..settings.engine.clone() };
+        let engine = Engine::start(store, options, Arc::new(observer)).map_err(StartError::Engine)?;
+        let ctx = Context::new(settings, engine, metrics, trace);
+
+        let health = HealthReporter::new();
+        health::set(&health, ServingStatus::Serving).await;
+        let routes = routes(&ctx, &health)?;
+        let drain = ctx.drain.clone();
+        let serving = tonic::transport::Server::builder()
+            .accept_http1(true)
+            .http2_keepalive_interval(Some(PING_EVERY))
+            .http2_keepalive_timeout(Some(PING_TIMEOUT))
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_concurrent_streams(ctx.settings.streams_per_connection_max)
+            .timeout(ctx.settings.request_timeout)
+            .layer(GuardLayer)
+            .serve_with_incoming_shutdown(routes, Connections::new(listener), async move { drain.begun().await });
+        let serving = tokio::spawn(serving);
+        tracing::info!(%local_addr, "serving");
+        Ok(Server { ctx, health, local_addr, serving })
+    }
+
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// Swaps what can change without a restart; those who watch the roots hear of it when they differ.
+    pub fn reload(&self, reloadable: Reloadable) {
+        self.ctx.reload(reloadable);
+        tracing::info!("roots and keys are reloaded");
+    }
+
+    /// Stops accepting, lets what is in flight finish, then stops the engine. Both waits are bounded by the drain
+    /// timeout; what is still open after the first is cut off.
+    pub async fn shut_down(self) -> Result<(), ShutdownError> {
+        let Server { ctx, health, mut serving, .. } = self;
+        let timeout = ctx.settings.drain_timeout;
+        tracing::info!("draining");
+        health::set(&health, ServingStatus::NotServing).await;
+        ctx.drain.begin();
+        let served = match tokio::time::timeout(timeout, &mut serving).await {
+            Ok(served) => served?.map_err(ShutdownError::Serve),
+            Err(_elapsed) => {
+                tracing::warn!(?timeout, "connections were still open after the drain timeout");
+                serving.abort();
+                Ok(())
+            }
+        };
+        let stopping = tokio::task::spawn_blocking(move || {
+            ctx.engine.shut_down();
+            if let Some(trace) = &ctx.trace {
+                trace.finish();
+            }
+        });
+        // A grace on top: with nothing in flight the engine still needs a moment to join its threads.
+        let timeout = timeout.max(Duration::from_secs(1));
+        tokio::time::timeout(timeout, stopping).await.map_err(|_elapsed| ShutdownError::Stuck(timeout))??;
+        tracing::info!("stopped");
+        served
+    }
+}
+
+fn open_trace(settings: &Settings) -> Result<Option<Arc<TraceWriter>>, StartError> {
+    let Some(audit) = &settings.audit else {
+        return Ok(None);
+    };
+    TraceWriter::create(&audit.path, audit.bytes_per_file_max, audit.files_max)
+        .map(|trace| Some(Arc::new(trace)))
+        .map_err(|source| StartError::Audit { path: audit.path.clone(), source })
+}
+
+/// Everything that is served on the port.
+fn routes(ctx: &Arc<Context>, health: &HealthReporter) -> Result<Routes, StartError> {
+    let payload_max = usize::try_from(ctx.engine.limits().payload_bytes_max).unwrap_or(usize::MAX);
+    let decode_max = payload_max.saturating_add(DECODE_SLACK_BYTES);
+    let mut services = Routes::builder();
+    services
+        .add_service(runtime::Server::new(Runtime::new(Arc::clone(ctx))).max_decoding_message_size(decode_max))
+        .add_service(history::Server::new(History::new(Arc::clone(ctx))).max_decoding_message_size(decode_max));
+    let reported = tonic_health::server::HealthService::from_health_reporter(health.clone());
+    services.add_service(tonic_health::pb::health_server::HealthServer::new(reported));
+    if ctx.settings.reflection {
+        let described = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(macp_wire::FILE_DESCRIPTOR_SET)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
+        // Tools in use speak the older version of the protocol or the newer.
+        services
+            .add_service(described().build_v1().map_err(StartError::Reflection)?)
+            .add_service(described().build_v1alpha().map_err(StartError::Reflection)?);
+    }
+    let router = services.routes().into_axum_router().fallback(http::unknown).merge(http::routes(Arc::clone(ctx)));
+    Ok(Routes::from(router).prepare())
+}

@@ -1,0 +1,136 @@
+//! Plain HTTP on the same port, gRPC health and reflection.
+
+use std::net::SocketAddr;
+
+use macp_wire::v1::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tonic::Code;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
+
+use crate::common::*;
+
+/// Status line and headers, and the body, of a request over HTTP/1.1.
+pub(crate) async fn get(address: SocketAddr, path: &str) -> (String, String) {
+    let mut connection = TcpStream::connect(address).await.expect("the server listens");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    connection.write_all(request.as_bytes()).await.expect("written");
+    let mut response = String::new();
+    connection.read_to_string(&mut response).await.expect("read");
+    let (head, body) = response.split_once("\r\n\r\n").expect("a response");
+    (head.to_lowercase(), body.to_owned())
+}
+
+#[tokio::test]
+async fn liveness_and_readiness_are_told_over_http_1() {
+    let edge = Edge::start().await;
+    for path in ["/healthz", "/readyz"] {
+        let (head, body) = get(edge.address(), path).await;
+        assert!(head.starts_with("http/1.1 200"), "{head}");
+        assert_eq!(body, "ok");
+    }
+    edge.shut_down().await;
+}
+
+#[tokio::test]
+async fn an_unknown_path_is_not_found() {
+    let edge = Edge::start().await;
+    for path in ["/", "/nowhere", "/macp.v1.Unknown/Call"] {
+        let (head, body) = get(edge.address(), path).await;
+        assert!(head.starts_with("http/1.1 404") && head.contains("content-type: application/json"), "{head}");
+        assert!(serde_json::from_str::<serde_json::Value>(&body).expect("JSON")["error"].is_string());
+    }
+    edge.shut_down().await;
+}
+
+#[tokio::test]
+async fn metrics_count_what_happens() {
+    let edge = Edge::start().await;
+    edge.accept(start("s")).await;
+    edge.accept(start("t")).await;
+    edge.accept(proposal("s", "p")).await;
+    edge.send(proposal("s", "p")).await;
+    edge.refuse(vote("nowhere", "v"), "SESSION_NOT_FOUND").await;
+    edge.refuse(start_without_version(), "UNSUPPORTED_PROTOCOL_VERSION").await;
+    edge.accept(envelope("", "sig", "Signal", "")).await;
+    let (head, body) = get(edge.address(), "/metrics").await;
+    assert!(head.starts_with("http/1.1 200") && head.contains("content-type: application/openmetrics-text"), "{head}");
+    for line in [
+        "macp_messages_accepted_total 3",
+        "macp_messages_duplicate_total 1",
+        "macp_signals_relayed_total 1",
+        "macp_messages_rejected_total{code=\"SESSION_NOT_FOUND\"} 1",
+        "macp_messages_rejected_total{code=\"UNSUPPORTED_PROTOCOL_VERSION\"} 1",
+        "macp_messages_rejected_total{code=\"INTERNAL_ERROR\"} 0",
+        "macp_request_duration_seconds_count{rpc=\"Send\"} 7",
+        "macp_commit_entries_sum 3.0",
+        "macp_commit_failures_total 0",
+        "macp_sessions_open 2",
+        "macp_requests_in_flight 0",
+        "macp_trace_records_dropped_total 0",
+    ] {
+        assert!(body.lines().any(|found| found == line), "{line} is not in:\n{body}");
+    }
+    assert!(body.contains("macp_sessions_resident 2"), "{body}");
+    assert!(body.contains(&format!("macp_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"))));
+    assert!(body.ends_with("# EOF\n"));
+    edge.shut_down().await;
+}
+
+fn start_without_version() -> Envelope {
+    Envelope { macp_version: String::new(), ..start("u") }
+}
+
+async fn check(edge: &Edge, service: &str) -> Result<HealthCheckResponse, tonic::Status> {
+    let request = HealthCheckRequest { service: service.to_owned() };
+    HealthClient::new(edge.channel.clone()).check(request).await.map(tonic::Response::into_inner)
+}
+
+#[tokio::test]
+async fn grpc_health_knows_our_services() {
+    let edge = Edge::start().await;
+    for service in ["", "macp.v1.MACPRuntimeService", "macp.history.v1.HistoryService"] {
+        let response = check(&edge, service).await.expect("known");
+        assert_eq!(response.status(), ServingStatus::Serving, "{service}");
+    }
+    assert_eq!(check(&edge, "unknown").await.expect_err("unknown").code(), Code::NotFound);
+    edge.shut_down().await;
+}
+
+async fn reflect(edge: &Edge, request: MessageRequest) -> Result<ServerReflectionResponse, tonic::Status> {
+    let request = ServerReflectionRequest { host: String::new(), message_request: Some(request) };
+    let requests = tokio_stream::iter([request]);
+    let response = ServerReflectionClient::new(edge.channel.clone()).server_reflection_info(requests).await?;
+    Ok(next(&mut response.into_inner()).await)
+}
+
+#[tokio::test]
+async fn reflection_describes_our_services() {
+    let edge = Edge::start().await;
+    let response = reflect(&edge, MessageRequest::ListServices(String::new())).await.expect("reflection");
+    let Some(MessageResponse::ListServicesResponse(services)) = response.message_response else {
+        panic!("{response:?}");
+    };
+    let names: Vec<_> = services.service.into_iter().map(|service| service.name).collect();
+    for name in ["macp.v1.MACPRuntimeService", "macp.history.v1.HistoryService", "grpc.health.v1.Health"] {
+        assert!(names.iter().any(|found| found == name), "{name} is not in {names:?}");
+    }
+    let symbol = MessageRequest::FileContainingSymbol("macp.v1.Envelope".into());
+    let response = reflect(&edge, symbol).await.expect("reflection");
+    assert!(matches!(response.message_response, Some(MessageResponse::FileDescriptorResponse(_))), "{response:?}");
+    edge.shut_down().await;
+}
+
+#[tokio::test]
+async fn reflection_can_be_switched_off() {
+    let edge = Edge::with(|settings| settings.reflection = false).await;
+    let status = reflect(&edge, MessageRequest::ListServices(String::new())).await.expect_err("no such service");
+    assert_eq!(status.code(), Code::Unimplemented);
+    edge.shut_down().await;
+}

@@ -1,0 +1,201 @@
+//! Races, rates and overload.
+
+use std::sync::{Arc, Condvar, Mutex};
+
+use macp_ledger::{Append, AppendError, Failure, FailureKind, Filter, Head, MemoryStore, Record, Store};
+use macp_wire::v1::{GetSessionRequest, SendRequest};
+use tonic::Code;
+
+use crate::common::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn life_2_of_a_hundred_concurrent_commitments_one_wins() {
+    let edge = Edge::start().await;
+    edge.accept(start("s")).await;
+    edge.accept(proposal("s", "p")).await;
+    edge.accept(vote("s", "v")).await;
+    let mut racers = Vec::new();
+    for index in 0..100 {
+        // Connections of their own for some, so that the race is not settled by one connection's order.
+        let client = match index % 10 {
+            0 => macp_rpc::runtime::Client::new(connect(edge.address()).await),
+            _ => edge.runtime.clone(),
+        };
+        racers.push(tokio::spawn(async move { send(&client, commitment("s", &format!("c{index}"))).await }));
+    }
+    let mut winners = Vec::new();
+    for racer in racers {
+        let ack = racer.await.expect("an Ack");
+        assert_eq!(ack.session_state, RESOLVED, "whoever is answered hears of the end");
+        match ack.error {
+            None => winners.push(ack.message_id),
+            Some(error) => assert_eq!(error.code, "SESSION_NOT_OPEN"),
+        }
+    }
+    assert_eq!(winners.len(), 1, "{winners:?}");
+    edge.shut_down().await;
+}
+
+#[tokio::test]
+async fn rate_limits_are_per_sender_and_kind() {
+    let edge = Edge::with(|settings| {
+        settings.start_limit_per_minute = 2;
+        settings.message_limit_per_minute = 3;
+    })
+    .await;
+    edge.accept(start("a")).await;
+    edge.accept(start("b")).await;
+    let ack = edge.refuse(start("c"), "RATE_LIMITED").await;
+    let error = ack.error.expect("an error");
+    let details: serde_json::Value = serde_json::from_slice(&error.details).expect("JSON");
+    let retry_after = details["retry_after_ms"].as_u64().expect("a hint");
+    assert!((1..=61_000).contains(&retry_after), "{details}");
+    assert!(error.message.contains("retry"), "{}", error.message);
+
+    for id in ["p1", "p2", "p3"] {
+        edge.accept(proposal("a", id)).await;
+    }
+    edge.refuse(proposal("a", "p4"), "RATE_LIMITED").await;
+    edge.refuse(envelope("", "sig", "Signal", ""), "RATE_LIMITED").await;
+    assert!(edge.send_as("bob", macp_wire::v1::Envelope { sender: String::new(), ..proposal("a", "p5") }).await.ok);
+    edge.shut_down().await;
+}
+
+/// Keeps every write waiting until it is told to go on, and fails them while it is told to.
+#[derive(Debug, Default)]
+struct Held {
+    inner: MemoryStore,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    held: bool,
+    full: bool,
+    waiting: usize,
+}
+
+impl Held {
+    fn set(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock().expect("not poisoned"));
+        self.changed.notify_all();
+    }
+
+    fn waiting(&self) -> usize {
+        self.state.lock().expect("not poisoned").waiting
+    }
+}
+
+impl Store for Held {
+    fn append(&self, batch: &[Append]) -> Vec<Result<(), AppendError>> {
+        let mut state = self.state.lock().expect("not poisoned");
+        state.waiting += 1;
+        let mut state = self.changed.wait_while(state, |state| state.held).expect("not poisoned");
+        state.waiting -= 1;
+        if state.full {
+            let failure = || Failure::new(FailureKind::DiskFull, "appending");
+            return batch.iter().map(|_| Err(AppendError::Failed(failure()))).collect();
+        }
+        drop(state);
+        self.inner.append(batch)
+    }
+
+    fn head(&self, session_id: &str) -> Result<Option<Head>, Failure> {
+        self.inner.head(session_id)
+    }
+
+    fn read(&self, session_id: &str, after: u64, limit: usize, bytes_max: usize) -> Result<Vec<Record>, Failure> {
+        self.inner.read(session_id, after, limit, bytes_max)
+    }
+
+    fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure> {
+        self.inner.list(after, limit, filter)
+    }
+
+    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Head>, Failure> {
+        self.inner.due(now_ms, limit)
+    }
+
+    fn next_deadline(&self) -> Result<Option<i64>, Failure> {
+        self.inner.next_deadline()
+    }
+
+    fn open_sessions(&self) -> Result<u64, Failure> {
+        match self.state.lock().expect("not poisoned").full {
+            true => Err(Failure::new(FailureKind::Io, "counting")),
+            false => self.inner.open_sessions(),
+        }
+    }
+
+    fn probe(&self) -> Result<(), Failure> {
+        match self.state.lock().expect("not poisoned").full {
+            true => Err(Failure::new(FailureKind::DiskFull, "probing")),
+            false => Ok(()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn wire_4_overload_is_refused_with_a_hint_and_loses_nothing() {
+    let store = Arc::new(Held::default());
+    let held: Arc<dyn Store> = Arc::clone(&store) as Arc<dyn Store>;
+    let edge = Edge::on(held, |settings| settings.engine.requests_in_flight_max = 2).await;
+    store.set(|state| state.held = true);
+    let waiting: Vec<_> = ["a", "b"]
+        .into_iter()
+        .map(|id| {
+            let client = edge.runtime.clone();
+            tokio::spawn(async move { send(&client, start(id)).await })
+        })
+        .collect();
+    // Both are inside once a third is refused; until then a third would wait with them.
+    while store.waiting() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let refused = loop {
+        let request = SendRequest { envelope: Some(proposal("nowhere", "p")), signature: None };
+        let ack = edge.runtime.clone().send(request).await.expect("an Ack").into_inner().ack.expect("an Ack");
+        let error = ack.error.expect("refused");
+        if error.code != "SESSION_NOT_FOUND" {
+            break error;
+        }
+    };
+    assert_eq!(refused.code, "RATE_LIMITED");
+    assert_eq!(refused.details.as_ref(), br#"{"retry_after_ms":100}"#);
+    assert!(refused.message.contains("overloaded") && refused.message.contains("100 ms"), "{}", refused.message);
+    let status = edge.runtime.clone().get_session(GetSessionRequest::default()).await.expect_err("refused");
+    assert_eq!((status.code(), code(&status)), (Code::ResourceExhausted, "RATE_LIMITED"));
+
+    store.set(|state| state.held = false);
+    for ack in waiting {
+        assert!(ack.await.expect("an Ack").ok, "what was let in is answered");
+    }
+    edge.accept(start("c")).await;
+    edge.shut_down().await;
+}
+
+#[tokio::test]
+async fn wire_4_a_failed_write_is_an_internal_error_in_the_ack_and_readiness_tells_of_it() {
+    let store = Arc::new(Held::default());
+    let held: Arc<dyn Store> = Arc::clone(&store) as Arc<dyn Store>;
+    let edge = Edge::on(held, |_| ()).await;
+    edge.accept(start("s")).await;
+    store.set(|state| state.full = true);
+    let ack = edge.refuse(proposal("s", "p"), "INTERNAL_ERROR").await;
+    assert!(ack.error.expect("an error").message.contains("disk is full"));
+    let (head, body) = crate::http::get(edge.address(), "/readyz").await;
+    assert!(head.starts_with("http/1.1 503"), "{head}");
+    assert!(serde_json::from_str::<serde_json::Value>(&body).expect("JSON")["error"].is_string());
+    let (head, body) = crate::http::get(edge.address(), "/metrics").await;
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    assert!(body.contains("macp_commit_failures_total 1"), "{body}");
+    assert!(!body.contains("macp_sessions_open"), "what the store cannot say is left out");
+    assert_eq!(edge.session("s").await.expect("reads go on").state, OPEN);
+
+    store.set(|state| state.full = false);
+    edge.accept(proposal("s", "p")).await;
+    let (head, _) = crate::http::get(edge.address(), "/readyz").await;
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    edge.shut_down().await;
+}
