@@ -21,6 +21,10 @@ use clap::{Parser, Subcommand};
 
 use report::Report;
 
+/// The allocator `macp` runs with; the echo server gets it too.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Ratios of the runtime against a ceiling measured side by side.
 #[derive(Parser)]
 struct Arguments {

@@ -33,7 +33,8 @@ pub fn run(report: &mut Report, entries: usize) -> anyhow::Result<()> {
 fn long_session(entries: usize) -> Append {
     let limits = Limits { session_entries_max: u64::MAX, session_bytes_max: u64::MAX, ..Limits::default() };
     let json = r#"{"proposal_id":"p1","recommendation":"REVIEW","confidence":0.5,"reason":"looks fine to me"}"#;
-    let first = [start("long", &["alice", "bob"]), message("long", "Proposal", "p1", "alice", r#"{"proposal_id":"p1"}"#)];
+    let first =
+        [start("long", &["alice", "bob"]), message("long", "Proposal", "p1", "alice", r#"{"proposal_id":"p1"}"#)];
     let rest = (2..entries).map(|at| message("long", "Evaluation", &format!("m{at}"), "bob", json));
     let mut slot = None;
     let mut records: Vec<Record> = Vec::with_capacity(entries);

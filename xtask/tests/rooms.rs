@@ -28,10 +28,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     ("macp-sim", &["macp-wire", "macp-kernel", "macp-ledger", "macp-engine"]),
-    (
-        "macp-bench",
-        &["macp-wire", "macp-rpc", "macp-kernel", "macp-ledger", "macp-archive", "macp-edge"],
-    ),
+    ("macp-bench", &["macp-wire", "macp-rpc", "macp-kernel", "macp-ledger", "macp-archive", "macp-edge"]),
     ("macp-xtask", &[]),
 ];
 
@@ -39,13 +36,41 @@ const ROOMS: &[(&str, &[&str])] = &[
 const PURE: &[&str] = &["macp-wire", "macp-kernel"];
 
 const IMPURE_CRATES: &[&str] = &[
-    "tokio", "tonic", "hyper", "axum", "rusqlite", "libsqlite3-sys", "rand", "getrandom", "chrono", "jiff", "time", "tracing",
-    "tracing-subscriber", "socket2", "mio", "uuid",
+    "tokio",
+    "tonic",
+    "hyper",
+    "axum",
+    "rusqlite",
+    "libsqlite3-sys",
+    "rand",
+    "getrandom",
+    "chrono",
+    "jiff",
+    "time",
+    "tracing",
+    "tracing-subscriber",
+    "socket2",
+    "mio",
+    "uuid",
 ];
 
 const IMPURE_WORDS: &[&str] = &[
-    "SystemTime", "Instant::", "std::fs", "std::net", "std::env", "std::thread", "std::io", "std::process", "HashMap", "HashSet",
-    "async fn", "static mut", "thread_local!", "println!", "OnceLock", "LazyLock",
+    "SystemTime",
+    "Instant::",
+    "std::fs",
+    "std::net",
+    "std::env",
+    "std::thread",
+    "std::io",
+    "std::process",
+    "HashMap",
+    "HashSet",
+    "async fn",
+    "static mut",
+    "thread_local!",
+    "println!",
+    "OnceLock",
+    "LazyLock",
 ];
 
 fn root() -> PathBuf {
@@ -85,13 +110,18 @@ fn every_member_is_a_room() {
     let manifest = std::fs::read_to_string(root().join("Cargo.toml")).expect("readable");
     let members = manifest.split("members = [").nth(1).and_then(|rest| rest.split(']').next()).expect("a member list");
     let count = members.lines().filter(|line| line.contains('"')).count();
-    assert_eq!(count, ROOMS.len(), "a member of the workspace is missing in the table of rooms, or one too many is there");
+    assert_eq!(
+        count,
+        ROOMS.len(),
+        "a member of the workspace is missing in the table of rooms, or one too many is there"
+    );
 }
 
 #[test]
 fn pure_rooms_pull_in_nothing_impure() {
     for room in PURE {
-        let impure: Vec<_> = tree(room, "99").into_iter().filter(|name| IMPURE_CRATES.contains(&name.as_str())).collect();
+        let impure: Vec<_> =
+            tree(room, "99").into_iter().filter(|name| IMPURE_CRATES.contains(&name.as_str())).collect();
         assert!(impure.is_empty(), "{room} reaches {impure:?}");
     }
 }

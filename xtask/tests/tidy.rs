@@ -78,7 +78,9 @@ fn nothing_is_left_undone_or_ignored() {
 
 #[test]
 fn every_source_file_says_what_lives_in_it() {
-    for (path, text) in files().into_iter().filter(|(path, _)| is_rust(path) && path.components().any(|part| part.as_os_str() == "src")) {
+    for (path, text) in
+        files().into_iter().filter(|(path, _)| is_rust(path) && path.components().any(|part| part.as_os_str() == "src"))
+    {
         assert!(text.starts_with("//!"), "{}: no module comment", path.display());
     }
 }

@@ -84,8 +84,8 @@ impl ExportFile {
     pub(crate) fn next_page(&mut self) -> Result<Vec<(Record, Entry)>, FileError> {
         let mut page = Vec::new();
         while page.len() < PAGE_ENTRIES {
-            let line = read_line(&mut self.lines)
-                .map_err(|source| FileError::Io { path: self.path.clone(), source })?;
+            let line =
+                read_line(&mut self.lines).map_err(|source| FileError::Io { path: self.path.clone(), source })?;
             let Some(line) = line else {
                 if page.is_empty() {
                     self.check_end()?;

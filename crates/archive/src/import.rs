@@ -12,9 +12,14 @@ use crate::{ExportFile, FileError, ReadError, Source};
 /// What an import did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Imported {
-    New { session_id: String, entries: u64 },
+    New {
+        session_id: String,
+        entries: u64,
+    },
     /// The very same history is there already.
-    AlreadyThere { session_id: String },
+    AlreadyThere {
+        session_id: String,
+    },
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -57,8 +57,7 @@ impl Keys {
     }
 
     pub fn read(path: &Path) -> Result<Keys, KeysError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| KeysError::Read { path: path.to_owned(), source })?;
+        let text = std::fs::read_to_string(path).map_err(|source| KeysError::Read { path: path.to_owned(), source })?;
         Keys::from_json(&text)
     }
 
@@ -103,9 +102,7 @@ impl Keys {
         let recorded = |public_key: Bytes| RecordedSignature { signature: Some(signature.clone()), public_key };
         match self.get(&signature.key_id) {
             // A signature nobody can check must at least be one over what is recorded, sender included.
-            None if envelope.sender.is_empty() => {
-                SignatureCheck::Invalid(signature::Error::NoSender.to_string())
-            }
+            None if envelope.sender.is_empty() => SignatureCheck::Invalid(signature::Error::NoSender.to_string()),
             None => SignatureCheck::Unregistered(recorded(Bytes::new())),
             Some(key) => match signature::verify(envelope, signature, key) {
                 Ok(()) => SignatureCheck::Valid(recorded(Bytes::copy_from_slice(&key.public_key))),

@@ -17,7 +17,9 @@ pub(crate) enum TraceLine {
     Format(String),
     Event(Box<Event>),
     /// Events that were dropped here.
-    Lost { lost: u64 },
+    Lost {
+        lost: u64,
+    },
 }
 
 impl TraceLine {
@@ -68,10 +70,7 @@ pub fn is_trace(path: &Path) -> io::Result<bool> {
 }
 
 /// Decides every event of a trace again and compares.
-pub fn replay_trace(
-    path: &Path,
-    on_difference: &mut dyn FnMut(&TraceDifference),
-) -> Result<TraceReport, TraceError> {
+pub fn replay_trace(path: &Path, on_difference: &mut dyn FnMut(&TraceDifference)) -> Result<TraceReport, TraceError> {
     let io = |source| TraceError::Io { path: path.to_owned(), source };
     if !is_trace(path).map_err(io)? {
         return Err(TraceError::Format { path: path.to_owned() });

@@ -38,9 +38,8 @@ impl TraceWriter {
         let (queue, events) = sync_channel(QUEUE);
         let dropped = Arc::new(AtomicU64::new(0));
         let lost = Arc::clone(&dropped);
-        let thread = std::thread::Builder::new()
-            .name("macp-trace".into())
-            .spawn(move || run(files, file, &events, &lost))?;
+        let thread =
+            std::thread::Builder::new().name("macp-trace".into()).spawn(move || run(files, file, &events, &lost))?;
         Ok(TraceWriter { queue: Mutex::new(Some(queue)), dropped, thread: Mutex::new(Some(thread)) })
     }
 

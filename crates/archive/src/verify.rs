@@ -45,11 +45,7 @@ pub enum Unreadable {
 }
 
 /// Checks chain, seal and signatures. `progress` hears how many entries are done.
-pub fn verify(
-    source: &mut Source<'_>,
-    keys: &Keys,
-    progress: &mut dyn FnMut(u64),
-) -> Result<Verification, Unreadable> {
+pub fn verify(source: &mut Source<'_>, keys: &Keys, progress: &mut dyn FnMut(u64)) -> Result<Verification, Unreadable> {
     let mut found = Verification::default();
     loop {
         let page = match source.next_page() {
@@ -105,8 +101,7 @@ fn verify_signature(entry: &Entry, keys: &Keys) -> Result<Signed, String> {
     if recorded.public_key.is_empty() {
         return Ok(Signed::Unchecked);
     }
-    signature::verify_bytes(envelope, &signature.signature, &recorded.public_key)
-        .map_err(|error| error.to_string())?;
+    signature::verify_bytes(envelope, &signature.signature, &recorded.public_key).map_err(|error| error.to_string())?;
     Ok(Signed::Unchecked)
 }
 

@@ -40,7 +40,12 @@ fn every_changed_byte_is_found() {
             bad[at] ^= bit;
             std::fs::write(&path, &bad).expect("written");
             if let Ok(found) = verify_file(&path) {
-                assert!(!found.ok(), "byte {at} ({:?} -> {:?}) changed unnoticed", char::from(good[at]), char::from(bad[at]));
+                assert!(
+                    !found.ok(),
+                    "byte {at} ({:?} -> {:?}) changed unnoticed",
+                    char::from(good[at]),
+                    char::from(bad[at])
+                );
             }
         }
     }
@@ -53,7 +58,8 @@ fn a_missing_or_additional_line_is_found() {
     let good = String::from_utf8(export(&store_with("s", 4), "s")).expect("text");
     let lines: Vec<&str> = good.lines().collect();
     for missing in 1..lines.len() {
-        let kept: Vec<&str> = lines.iter().enumerate().filter(|(at, _)| *at != missing).map(|(_, line)| *line).collect();
+        let kept: Vec<&str> =
+            lines.iter().enumerate().filter(|(at, _)| *at != missing).map(|(_, line)| *line).collect();
         std::fs::write(&path, kept.join("\n")).expect("written");
         let bad = verify_file(&path).expect("readable").bad.expect("a bad entry");
         assert_eq!(bad.sequence, missing as u64, "{bad:?}");
@@ -110,8 +116,7 @@ fn import_refuses_open_sessions_and_forged_ones() {
         }
         let store = MemoryStore::new();
         let index = macp_ledger::IndexUpdate { open: false, deadline_ms: 0, state: 2, summary: None };
-        let append =
-            macp_ledger::Append { session_id: "s".into(), expected_sequence: 0, records: sealed, index };
+        let append = macp_ledger::Append { session_id: "s".into(), expected_sequence: 0, records: sealed, index };
         store.append(&[append]).remove(0).expect("stored");
         export(&store, "s")
     };

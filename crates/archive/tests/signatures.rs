@@ -88,9 +88,8 @@ fn a_signature_shows_what_it_is_worth() {
 fn bad_lists_of_keys_are_refused() {
     let of = |lines: &str| Keys::from_json(&format!(r#"{{"keys":[{lines}]}}"#));
     let good = STANDARD.encode([7_u8; 32]);
-    let line = |id: &str, sender: &str, key: &str| {
-        format!(r#"{{"key_id":"{id}","sender":"{sender}","public_key":"{key}"}}"#)
-    };
+    let line =
+        |id: &str, sender: &str, key: &str| format!(r#"{{"key_id":"{id}","sender":"{sender}","public_key":"{key}"}}"#);
     assert_eq!(of(&line("a", "alice", &good)).expect("good").len(), 1);
     for bad in [
         line("", "alice", &good),

@@ -72,8 +72,10 @@ fn run(command: Command, output: &Output) -> anyhow::Result<Finding> {
     let finding = runtime.block_on(command.run(output));
     // A task that still waits for a peer must not keep the process.
     runtime.shutdown_background();
+    // What was found before a failure is shown before it.
+    let flushed = output.flush();
     let finding = finding?;
-    output.flush()?;
+    flushed?;
     Ok(finding)
 }
 

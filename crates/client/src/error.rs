@@ -45,7 +45,9 @@ impl Error {
     pub fn is_disconnected(&self) -> bool {
         match self {
             Error::Connect { .. } => true,
-            Error::Status(status) => matches!(status.code, tonic::Code::Unavailable | tonic::Code::Cancelled),
+            // A status that came over the wire has no cause on this side; one that has was made here, out of a broken
+            // connection.
+            Error::Status(status) => status.code == tonic::Code::Unavailable || status.source.is_some(),
             _ => false,
         }
     }

@@ -12,7 +12,23 @@ use crate::runtime::Runtime;
 const NAMES: [&str; 3] =
     ["", <runtime::Server<Runtime> as NamedService>::NAME, <history::Server<History> as NamedService>::NAME];
 
-pub(crate) async fn set(reporter: &HealthReporter, status: ServingStatus) {
+pub(crate) async fn serve(reporter: &HealthReporter) {
+    set(reporter, ServingStatus::Serving).await;
+}
+
+/// Says that the end is near.
+pub(crate) async fn warn(reporter: &HealthReporter) {
+    set(reporter, ServingStatus::NotServing).await;
+}
+
+/// Ends the streams of those who watch; they have heard the warning, and would hold up the drain.
+pub(crate) async fn forget(mut reporter: HealthReporter) {
+    for name in NAMES {
+        reporter.clear_service_status(name).await;
+    }
+}
+
+async fn set(reporter: &HealthReporter, status: ServingStatus) {
     for name in NAMES {
         reporter.set_service_status(name, status).await;
     }

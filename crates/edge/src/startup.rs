@@ -12,7 +12,6 @@ use macp_ledger::Store;
 use macp_rpc::{history, runtime};
 use tokio::task::JoinHandle;
 use tonic::service::Routes;
-use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::context::Context;
@@ -63,7 +62,7 @@ pub enum ShutdownError {
     Stuck(Duration),
 }
 
-/// A server that is bound and serving.
+/// A server that is bound and serving. It goes on when this handle is dropped; only [`Server::shut_down`] ends it.
 #[derive(Debug)]
 pub struct Server {
     ctx: Arc<Context>,
@@ -91,7 +90,7 @@ impl Server {
         let ctx = Context::new(settings, engine, metrics, trace);
 
         let health = HealthReporter::new();
-        health::set(&health, ServingStatus::Serving).await;
+        health::serve(&health).await;
         let routes = routes(&ctx, &health)?;
         let drain = ctx.drain.clone();
         let serving = tonic::transport::Server::builder()
@@ -125,8 +124,9 @@ impl Server {
         let Server { ctx, health, mut serving, .. } = self;
         let timeout = ctx.settings.drain_timeout;
         tracing::info!("draining");
-        health::set(&health, ServingStatus::NotServing).await;
+        health::warn(&health).await;
         ctx.drain.begin();
+        health::forget(health).await;
         let served = match tokio::time::timeout(timeout, &mut serving).await {
             Ok(served) => served?.map_err(ShutdownError::Serve),
             Err(_elapsed) => {

@@ -107,7 +107,8 @@ async fn sessions_beyond_the_bound_are_let_go_and_come_back() {
     for at in 0..100 {
         let snapshot = engine.session(&format!("s{at}")).await.expect("answered").expect("there");
         assert_eq!(snapshot.ordinal, 3);
-        let again = send(&engine, envelope(&format!("s{at}"), "Proposal", "m-p", "alice", b"")).await.expect("answered");
+        let again =
+            send(&engine, envelope(&format!("s{at}"), "Proposal", "m-p", "alice", b"")).await.expect("answered");
         assert!(matches!(again.settled, Settled::Duplicate { .. }), "{again:?}");
     }
 }

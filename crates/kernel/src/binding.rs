@@ -56,12 +56,7 @@ impl Binding {
     }
 
     /// As the first entry records it.
-    pub(crate) fn to_wire(
-        &self,
-        payload: &SessionStartPayload,
-        ttl_ms: i64,
-        deadline_ms: i64,
-    ) -> history::Binding {
+    pub(crate) fn to_wire(&self, payload: &SessionStartPayload, ttl_ms: i64, deadline_ms: i64) -> history::Binding {
         history::Binding {
             profile: self.profile.to_wire().into(),
             protocol_version: PROTOCOL_VERSION.to_owned(),

@@ -17,7 +17,9 @@ pub enum Verdict {
     /// It becomes this entry, and makes this change.
     Accept(Box<Accepted>),
     /// The same message was accepted before; nothing happens.
-    Duplicate { accepted_at_ms: i64 },
+    Duplicate {
+        accepted_at_ms: i64,
+    },
     /// Granted, and there is nothing to do: the session has ended already.
     Unchanged,
     /// Time has made these due first. They stand whatever becomes of the command: apply them, then decide again.
@@ -35,8 +37,14 @@ pub struct Accepted {
 #[derive(Debug)]
 pub enum Change {
     Start(Box<Session>),
-    Message { mode: Option<mode::Change>, resolution: Option<Bytes> },
-    End(State),
+    Message {
+        mode: Option<mode::Change>,
+        resolution: Option<Bytes>,
+    },
+    /// Ended EXPIRED: by its deadline, or cancelled.
+    End {
+        cancelled: bool,
+    },
 }
 
 /// Looks at a command and never touches anything.
@@ -80,10 +88,11 @@ pub fn apply(slot: &mut Option<Session>, entry: &Entry, change: Change) {
                 session.position.state = State::Resolved;
             }
         }
-        Change::End(state) => {
+        Change::End { cancelled } => {
             let session = slot.as_mut().expect("an end was decided on a session");
             session.position.sequence = entry.sequence;
-            session.position.state = state;
+            session.position.state = State::Expired;
+            session.cancelled = cancelled;
         }
     }
 }
@@ -115,19 +124,12 @@ pub fn expire(position: &Position, now: i64) -> Option<Entry> {
 fn decide_expiry(session: Option<&Session>, now: i64) -> Result<Verdict, Rejection> {
     let session = existing(session)?;
     Ok(match expire(&session.position, now) {
-        Some(entry) => {
-            Verdict::Accept(Box::new(Accepted { entry, change: Change::End(State::Expired) }))
-        }
+        Some(entry) => Verdict::Accept(Box::new(Accepted { entry, change: Change::End { cancelled: false } })),
         None => Verdict::Unchanged,
     })
 }
 
-fn decide_cancel(
-    session: Option<&Session>,
-    caller: &Caller,
-    reason: &str,
-    now: i64,
-) -> Result<Verdict, Rejection> {
+fn decide_cancel(session: Option<&Session>, caller: &Caller, reason: &str, now: i64) -> Result<Verdict, Rejection> {
     if let Credential::Refused(reason) = &caller.credential {
         return Err(Rejection::unauthenticated(reason));
     }
@@ -136,18 +138,18 @@ fn decide_cancel(
     if !identity.is_empty() && identity != session.binding.initiator {
         return Err(Rejection::new(Code::Forbidden, "only the initiator may cancel a session"));
     }
-    if reason.len() > REASON_BYTES_MAX {
-        return Err(Rejection::invalid(format!(
-            "the reason is {} bytes long, at most {REASON_BYTES_MAX} are allowed",
-            reason.len()
-        )));
-    }
     let due = due(&session.position, now);
     if !due.is_empty() {
         return Ok(Verdict::Due(due));
     }
     if !session.position.state.is_open() {
         return Ok(Verdict::Unchanged);
+    }
+    if reason.len() > REASON_BYTES_MAX {
+        return Err(Rejection::invalid(format!(
+            "the reason is {} bytes long, at most {REASON_BYTES_MAX} are allowed",
+            reason.len()
+        )));
     }
     let entry = Entry {
         sequence: session.position.sequence + 1,
@@ -160,7 +162,7 @@ fn decide_cancel(
         terminal: Some(expired_terminal()),
         ..Entry::default()
     };
-    Ok(Verdict::Accept(Box::new(Accepted { entry, change: Change::End(State::Expired) })))
+    Ok(Verdict::Accept(Box::new(Accepted { entry, change: Change::End { cancelled: true } })))
 }
 
 fn existing(session: Option<&Session>) -> Result<&Session, Rejection> {

@@ -31,8 +31,8 @@ pub use binding::{Binding, PROTOCOL_VERSION, SCHEMA_MAJOR, SEMANTICS_REVISION};
 pub use command::{Caller, Command, Credential, Input, SignatureCheck};
 pub use decide::{Accepted, Change, Outcome, Settled, Verdict, apply, decide, due, expire, step};
 pub use limits::{
-    CONTRIBUTION_BYTES_MAX, ID_BYTES_MAX, Limits, PARTICIPANTS_MAX, REASON_BYTES_MAX, SignatureRule,
-    TTL_MS_DEFAULT, TTL_MS_MAX,
+    CONTRIBUTION_BYTES_MAX, ID_BYTES_MAX, Limits, PARTICIPANTS_MAX, REASON_BYTES_MAX, SignatureRule, TTL_MS_DEFAULT,
+    TTL_MS_MAX,
 };
 pub use profile::{Profile, ProfileSetting};
 pub use rejection::Rejection;

@@ -14,8 +14,7 @@ impl Roster {
     /// Repeated names count once, at their first place. The caller has bounded the number of names.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let mut seen = std::collections::BTreeSet::new();
-        let given: Box<[SmolStr]> =
-            names.into_iter().filter(|name| seen.insert(*name)).map(SmolStr::new).collect();
+        let given: Box<[SmolStr]> = names.into_iter().filter(|name| seen.insert(*name)).map(SmolStr::new).collect();
         let count = u16::try_from(given.len()).expect("a roster is bounded far below 65,536 names");
         let mut by_name: Box<[u16]> = (0..count).collect();
         by_name.sort_by(|a, b| given[usize::from(*a)].cmp(&given[usize::from(*b)]));

@@ -84,6 +84,8 @@ pub struct Session {
     pub(crate) activity: BTreeMap<SmolStr, Activity>,
     pub(crate) mode_state: mode::State,
     pub(crate) resolution: Option<Bytes>,
+    /// Ended by CancelSession.
+    pub(crate) cancelled: bool,
 }
 
 impl Session {

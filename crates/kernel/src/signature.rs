@@ -43,15 +43,9 @@ pub fn verify(envelope: &Envelope, signature: &EnvelopeSignature, key: &Key) -> 
 }
 
 /// The mathematics alone, for histories that carry the key they were admitted with.
-pub fn verify_bytes(
-    envelope: &Envelope,
-    signature: &[u8],
-    public_key: &[u8],
-) -> Result<(), Error> {
-    let signature: [u8; 64] =
-        signature.try_into().map_err(|_| Error::Length(signature.len()))?;
+pub fn verify_bytes(envelope: &Envelope, signature: &[u8], public_key: &[u8]) -> Result<(), Error> {
+    let signature: [u8; 64] = signature.try_into().map_err(|_| Error::Length(signature.len()))?;
     let public_key: [u8; 32] = public_key.try_into().map_err(|_| Error::Key)?;
     let key = VerifyingKey::from_bytes(&public_key).map_err(|_| Error::Key)?;
-    key.verify_strict(&signing_bytes(envelope), &Signature::from_bytes(&signature))
-        .map_err(|_| Error::Mismatch)
+    key.verify_strict(&signing_bytes(envelope), &Signature::from_bytes(&signature)).map_err(|_| Error::Mismatch)
 }

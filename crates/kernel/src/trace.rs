@@ -30,8 +30,13 @@ pub struct Event {
 #[serde(rename_all = "snake_case")]
 pub enum TracedInput {
     /// The protobuf encoding of the envelope as received, in hex, and what its signature showed.
-    Envelope { envelope: String, signature: TracedSignature },
-    Cancel { reason: String },
+    Envelope {
+        envelope: String,
+        signature: TracedSignature,
+    },
+    Cancel {
+        reason: String,
+    },
     Expire,
 }
 
@@ -53,7 +58,10 @@ pub enum TracedVerdict {
     Relayed,
     Duplicate,
     Unchanged,
-    Rejected { code: String, operational: bool },
+    Rejected {
+        code: String,
+        operational: bool,
+    },
 }
 
 impl Event {
@@ -70,9 +78,7 @@ impl Event {
                 envelope: hex::encode(envelope.encode_to_vec()),
                 signature: match signature {
                     SignatureCheck::Absent => TracedSignature::Absent,
-                    SignatureCheck::Valid(recorded) => {
-                        TracedSignature::Valid(hex::encode(recorded.encode_to_vec()))
-                    }
+                    SignatureCheck::Valid(recorded) => TracedSignature::Valid(hex::encode(recorded.encode_to_vec())),
                     SignatureCheck::Unregistered(recorded) => {
                         TracedSignature::Unregistered(hex::encode(recorded.encode_to_vec()))
                     }
@@ -94,19 +100,14 @@ impl Event {
     }
 
     fn command(&self) -> Result<Command, String> {
-        let recorded = |hex: &str| {
-            RecordedSignature::decode(unhex(hex)?.as_slice()).map_err(|error| error.to_string())
-        };
+        let recorded = |hex: &str| RecordedSignature::decode(unhex(hex)?.as_slice()).map_err(|error| error.to_string());
         let input = match &self.input {
             TracedInput::Envelope { envelope, signature } => Input::Envelope {
-                envelope: Envelope::decode(unhex(envelope)?.as_slice())
-                    .map_err(|error| error.to_string())?,
+                envelope: Envelope::decode(unhex(envelope)?.as_slice()).map_err(|error| error.to_string())?,
                 signature: match signature {
                     TracedSignature::Absent => SignatureCheck::Absent,
                     TracedSignature::Valid(hex) => SignatureCheck::Valid(recorded(hex)?),
-                    TracedSignature::Unregistered(hex) => {
-                        SignatureCheck::Unregistered(recorded(hex)?)
-                    }
+                    TracedSignature::Unregistered(hex) => SignatureCheck::Unregistered(recorded(hex)?),
                     TracedSignature::Invalid(reason) => SignatureCheck::Invalid(reason.clone()),
                 },
             },
@@ -130,10 +131,7 @@ impl From<&Settled> for TracedVerdict {
 
 impl From<&crate::Rejection> for TracedVerdict {
     fn from(rejection: &crate::Rejection) -> Self {
-        TracedVerdict::Rejected {
-            code: rejection.code.as_str().to_owned(),
-            operational: rejection.operational,
-        }
+        TracedVerdict::Rejected { code: rejection.code.as_str().to_owned(), operational: rejection.operational }
     }
 }
 
@@ -145,7 +143,10 @@ pub enum Comparison {
     Operational,
     /// Not everything before it is in the trace, so there is nothing to decide on.
     Incomplete,
-    Different { expected: TracedVerdict, found: TracedVerdict },
+    Different {
+        expected: TracedVerdict,
+        found: TracedVerdict,
+    },
 }
 
 /// Decides the events of a trace again, in their order.

@@ -150,7 +150,7 @@ impl Verdict {
         if output.is_json() {
             return output.value(&json!({ "report": {
                 "verdict": self.word(),
-                "message": self.message,
+                "message": (self.kind != ReplayVerdict::Match).then_some(&self.message),
                 "what_if": self.what_if,
                 "determinism_class": self.determinism_class,
                 "entries": self.entries,

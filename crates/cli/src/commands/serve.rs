@@ -53,9 +53,7 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
         }
     }
     drop(ready_file);
-    tracing::info!("stopping: finishing what is in flight");
     stop(server.shut_down(), &mut signals).await?;
-    tracing::info!("stopped");
     Ok(Finding::Positive)
 }
 

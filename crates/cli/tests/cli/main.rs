@@ -5,6 +5,7 @@ mod directory;
 mod flow;
 mod lifecycle;
 mod settings;
+mod signatures;
 mod support;
 mod tamper;
 mod trace;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use macp_engine::Error;
 use macp_kernel::{Caller, Command, Input, SignatureCheck, TTL_MS_DEFAULT};
 use macp_wire::codes::Code;
 use macp_wire::signature::v1::EnvelopeSignature;
@@ -61,7 +62,7 @@ pub(super) async fn answer(
     let command = Command { caller, input: Input::Envelope { envelope, signature } };
     let result = ctx.engine.submit(&subject.session_id, command).await;
     if let Err(error) = &result {
-        tracing::warn!(session = subject.session_id, message = subject.message_id, %error, "no verdict");
+        report(&subject.session_id, error);
     }
     let ack = subject.answered(result, retry_after, ctx.engine.now_ms());
     count(ctx, &ack);
@@ -69,6 +70,17 @@ pub(super) async fn answer(
         start.warn_if_past(&ack);
     }
     ack
+}
+
+/// Overload and failed writes are counted, and the engine logs the first; a line for every request that meets them
+/// would bury it. An unreadable session is known only here.
+pub(super) fn report(session_id: &str, error: &Error) {
+    match error {
+        Error::Overloaded | Error::ShuttingDown | Error::Write(_) => {
+            tracing::debug!(session = session_id, %error, "no verdict");
+        }
+        _ => tracing::warn!(session = session_id, error = status::with_causes(error), "no verdict"),
+    }
 }
 
 /// Takes an envelope out of its sender's share; the time to wait if nothing is left of it.

@@ -12,6 +12,7 @@ use macp_wire::v1::{
 use prost::Message;
 use tonic::Status;
 
+use super::send::report;
 use crate::ack::Subject;
 use crate::context::Context;
 use crate::status;
@@ -49,7 +50,7 @@ pub(super) async fn cancel(
         return Err(status::session_not_found(&session_id));
     }
     if let Err(error) = &result {
-        tracing::warn!(session = session_id, %error, "no verdict on a cancellation");
+        report(&session_id, error);
     }
     let subject = Subject { session_id, message_id: String::new() };
     Ok(CancelSessionResponse { ack: Some(subject.answered(result, None, ctx.engine.now_ms())) })

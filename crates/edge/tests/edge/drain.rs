@@ -8,6 +8,9 @@ use macp_wire::v1::*;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 use crate::common::*;
 
@@ -81,6 +84,18 @@ async fn what_was_acknowledged_before_or_during_a_drain_is_there_afterwards() {
         assert!(edge.send(proposal("s", message_id)).await.duplicate, "{message_id} is lost");
     }
     edge.shut_down().await;
+}
+
+#[tokio::test]
+async fn who_watches_the_health_is_warned_and_holds_nothing_up() {
+    let edge = Edge::with(|settings| settings.drain_timeout = PATIENCE * 2).await;
+    let request = HealthCheckRequest { service: "macp.v1.MACPRuntimeService".into() };
+    let mut watch = HealthClient::new(edge.channel.clone()).watch(request).await.expect("a watch").into_inner();
+    assert_eq!(next(&mut watch).await.status(), ServingStatus::Serving);
+    let shutting_down = edge.server.shut_down();
+    tokio::time::timeout(PATIENCE, shutting_down).await.expect("in time").expect("a clean shutdown");
+    assert_eq!(next(&mut watch).await.status(), ServingStatus::NotServing);
+    assert!(end(&mut watch).await.is_none());
 }
 
 #[tokio::test]

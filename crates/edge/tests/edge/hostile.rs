@@ -159,7 +159,8 @@ async fn garbage_on_the_socket_never_brings_the_server_down() {
         // The server may hang up in the middle; that is its right.
         let _hung_up = connection.write_all(&bytes).await;
         let _hung_up = connection.shutdown().await;
-        let reading = connection.read_to_end(&mut Vec::new());
+        let mut answer = Vec::new();
+        let reading = connection.read_to_end(&mut answer);
         let _reset = tokio::time::timeout(PATIENCE, reading).await.expect("the server lets go of the connection");
     }
     edge.accept(start("still-here")).await;

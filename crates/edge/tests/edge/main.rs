@@ -10,6 +10,7 @@ mod hostile;
 mod http;
 mod limits;
 mod rpcs;
+mod signatures;
 mod start;
 mod streams;
 mod watches;

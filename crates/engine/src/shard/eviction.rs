@@ -73,3 +73,43 @@ impl<R> Shard<R> {
         self.rounds.retain(|session_id| slots.contains_key(session_id) && kept.insert(Arc::clone(session_id)));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use macp_kernel::{Caller, Command, Input, Limits, PROTOCOL_VERSION, SignatureCheck};
+    use macp_ledger::{Failure, FailureKind};
+    use macp_wire::v1::Envelope;
+
+    use super::super::{Effect, Event, Request, RequestKind, Shard};
+    use super::SPARE_PLACES;
+
+    fn start() -> Request<()> {
+        let envelope = Envelope {
+            macp_version: PROTOCOL_VERSION.into(),
+            message_type: "SessionStart".into(),
+            message_id: "m1".into(),
+            session_id: "s1".into(),
+            sender: "alice".into(),
+            ..Envelope::default()
+        };
+        let input = Input::Envelope { envelope, signature: SignatureCheck::Absent };
+        let command = Command { caller: Caller::anonymous(), input };
+        Request { session_id: "s1".into(), kind: RequestKind::Command(command), reply: () }
+    }
+
+    #[test]
+    fn a_store_that_keeps_failing_costs_no_memory() {
+        let mut shard = Shard::new(Limits::default(), 10, 1_000, false);
+        for _ in 0..1_000 {
+            let mut effects = Vec::new();
+            shard.step(Event::Request(start()), 1, &mut effects);
+            shard.step(Event::Loaded { session_id: "s1".into(), result: Ok(None) }, 1, &mut effects);
+            shard.flush(&mut effects);
+            assert!(effects.iter().any(|effect| matches!(effect, Effect::Append(_))));
+            let failure = Failure::new(FailureKind::DiskFull, "appending");
+            shard.step(Event::Appended { session_id: "s1".into(), result: Err(failure.into()) }, 1, &mut effects);
+        }
+        assert_eq!(shard.resident(), 0);
+        assert!(shard.rounds.len() <= 2 + SPARE_PLACES, "{} places for no session", shard.rounds.len());
+    }
+}

@@ -13,8 +13,8 @@
 //!     └── evicted        └─────── Settling ◀─────────┘ Appended(failed)
 //! ```
 
-mod eviction;
 mod event;
+mod eviction;
 mod slot;
 
 use std::collections::{HashMap, VecDeque};

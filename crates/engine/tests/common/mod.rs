@@ -61,7 +61,6 @@ pub fn code(reply: &Reply) -> &str {
     }
 }
 
-
 /// Fails appends while told to, and counts what it is asked.
 #[derive(Debug)]
 pub struct Flaky<S> {

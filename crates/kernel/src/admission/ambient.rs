@@ -9,6 +9,11 @@ use crate::{Caller, Credential, Limits, Rejection, SignatureCheck};
 const SIGNAL: &str = "Signal";
 const PROGRESS: &str = "Progress";
 
+/// Whether an envelope is passed on instead of becoming history.
+pub(super) fn is_ambient(envelope: &Envelope) -> bool {
+    envelope.message_type == SIGNAL || envelope.message_type == PROGRESS
+}
+
 /// Admits a Signal or Progress and returns it with its sender bound; none when the envelope is of another type. They
 /// name nothing with a profile, so a caller with a credential gets the standard rules and one without the classic.
 pub fn ambient(
@@ -17,7 +22,7 @@ pub fn ambient(
     caller: &Caller,
     limits: &Limits,
 ) -> Option<Result<Envelope, Rejection>> {
-    if envelope.message_type != SIGNAL && envelope.message_type != PROGRESS {
+    if !is_ambient(envelope) {
         return None;
     }
     let admitted = match caller.credential {

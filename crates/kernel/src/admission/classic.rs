@@ -7,17 +7,14 @@ use macp_wire::v1::{Envelope, SessionState};
 use prost::Message;
 use sha2::{Digest, Sha256};
 
-use super::{
-    bind_sender, check_length, check_lengths, check_payload, check_rate, check_signature,
-    check_version,
-};
+use super::ambient::is_ambient;
+use super::{bind_sender, check_length, check_lengths, check_payload, check_rate, check_signature, check_version};
 use crate::decide::{Accepted, Change, Verdict, due};
 use crate::mode::{self, Response};
 use crate::profile::choose;
 use crate::session::{Position, Seen, Session, State};
 use crate::{
-    Binding, Caller, Limits, PARTICIPANTS_MAX, Profile, Rejection, Roster, SignatureCheck,
-    TTL_MS_DEFAULT, TTL_MS_MAX,
+    Binding, Caller, Limits, PARTICIPANTS_MAX, Profile, Rejection, Roster, SignatureCheck, TTL_MS_DEFAULT, TTL_MS_MAX,
 };
 
 pub(crate) const SESSION_START: &str = "SessionStart";
@@ -75,6 +72,7 @@ pub(crate) fn start(
         activity: Default::default(),
         mode_state,
         resolution: None,
+        cancelled: false,
         binding,
     };
     let entry = Entry {
@@ -99,6 +97,9 @@ pub(crate) fn message(
     now: i64,
     limits: &Limits,
 ) -> Result<Verdict, Rejection> {
+    if is_ambient(envelope) {
+        return Err(Rejection::invalid("Signals and Progress are passed on and never become history"));
+    }
     check_version(envelope)?;
     check_payload(envelope, limits)?;
     let sender = bind_sender(envelope, caller)?;
@@ -237,6 +238,7 @@ pub(crate) fn check_open(session: &Session) -> Result<(), Rejection> {
     let message = match session.position.state {
         State::Open => return Ok(()),
         State::Resolved => "the session is resolved".to_owned(),
+        State::Expired if session.cancelled => "the session was cancelled".to_owned(),
         State::Expired => format!(
             "the session is expired: its deadline was {}, counted from {}",
             session.position.deadline_ms,
@@ -267,10 +269,7 @@ fn message_mode(session: &Session, name: &str) -> Result<(), Rejection> {
 fn message_caps(session: &Session, envelope: &Envelope) -> Result<(), Rejection> {
     let binding = &session.binding;
     if session.position.sequence >= binding.entries_max {
-        return Err(Rejection::invalid(format!(
-            "the session is full: it may have {} entries",
-            binding.entries_max
-        )));
+        return Err(Rejection::invalid(format!("the session is full: it may have {} entries", binding.entries_max)));
     }
     if session.bytes + envelope.encoded_len() as u64 > binding.bytes_max {
         return Err(Rejection::new(

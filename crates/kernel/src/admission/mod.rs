@@ -6,10 +6,7 @@ pub(crate) mod classic;
 use macp_wire::codes::Code;
 use macp_wire::v1::Envelope;
 
-use crate::{
-    Caller, Credential, ID_BYTES_MAX, Limits, PROTOCOL_VERSION, Rejection, SignatureCheck,
-    SignatureRule,
-};
+use crate::{Caller, Credential, ID_BYTES_MAX, Limits, PROTOCOL_VERSION, Rejection, SignatureCheck, SignatureRule};
 
 pub use ambient::ambient;
 
@@ -18,10 +15,7 @@ fn check_version(envelope: &Envelope) -> Result<(), Rejection> {
     if envelope.macp_version == PROTOCOL_VERSION {
         return Ok(());
     }
-    Err(Rejection::new(
-        Code::UnsupportedProtocolVersion,
-        format!("macp_version must be {PROTOCOL_VERSION:?}"),
-    ))
+    Err(Rejection::new(Code::UnsupportedProtocolVersion, format!("macp_version must be {PROTOCOL_VERSION:?}")))
 }
 
 /// Step 2.
@@ -66,10 +60,7 @@ pub(crate) fn check_length(field: &str, value: &str) -> Result<(), Rejection> {
     if value.len() <= ID_BYTES_MAX {
         return Ok(());
     }
-    Err(Rejection::invalid(format!(
-        "{field} is {} bytes long, at most {ID_BYTES_MAX} are allowed",
-        value.len()
-    )))
+    Err(Rejection::invalid(format!("{field} is {} bytes long, at most {ID_BYTES_MAX} are allowed", value.len())))
 }
 
 /// Step 5.
@@ -77,10 +68,7 @@ fn check_rate(caller: &Caller) -> Result<(), Rejection> {
     if !caller.over_rate {
         return Ok(());
     }
-    Err(Rejection::operational(
-        Code::RateLimited,
-        "too many requests from this sender in the last minute; retry later",
-    ))
+    Err(Rejection::operational(Code::RateLimited, "too many requests from this sender in the last minute; retry later"))
 }
 
 /// Last part of step 11.

@@ -66,11 +66,7 @@ pub trait Mode {
     fn start(start: &Start<'_>) -> Result<Self::State, Rejection>;
 
     /// Looks at a message and never touches anything.
-    fn judge(
-        view: &View<'_>,
-        state: &Self::State,
-        envelope: &Envelope,
-    ) -> Result<Response<Self::Change>, Rejection>;
+    fn judge(view: &View<'_>, state: &Self::State, envelope: &Envelope) -> Result<Response<Self::Change>, Rejection>;
 
     /// Touches the state and never refuses.
     fn apply(state: &mut Self::State, change: Self::Change);
@@ -163,8 +159,7 @@ pub fn find_classic(name: &str) -> Option<Kind> {
     let name = if name.is_empty() { DECISION } else { name };
     ALL.iter().copied().find(|kind| {
         let spec = kind.spec();
-        spec.profile == crate::Profile::Classic
-            && (spec.name == name || spec.aliases.contains(&name))
+        spec.profile == crate::Profile::Classic && (spec.name == name || spec.aliases.contains(&name))
     })
 }
 

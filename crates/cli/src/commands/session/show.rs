@@ -48,7 +48,7 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
     }
     show(&session, output)?;
     for (name, value) in more.as_ref().and_then(Value::as_object).into_iter().flatten() {
-        if !value.is_null() {
+        if !value.is_null() && value != "" {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             line(output, &name.replace('_', " "), clean(&text))?;
         }

@@ -12,9 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use macp_wire::modes::decision::v1::{
-    EvaluationPayload, ObjectionPayload, ProposalPayload, VotePayload,
-};
+use macp_wire::modes::decision::v1::{EvaluationPayload, ObjectionPayload, ProposalPayload, VotePayload};
 use macp_wire::v1::{CommitmentPayload, Envelope};
 use serde_json::json;
 use smol_str::SmolStr;
@@ -95,20 +93,14 @@ impl Mode for Decision {
         Ok(State::default())
     }
 
-    fn judge(
-        _view: &View<'_>,
-        state: &State,
-        envelope: &Envelope,
-    ) -> Result<Response<Change>, Rejection> {
+    fn judge(_view: &View<'_>, state: &State, envelope: &Envelope) -> Result<Response<Change>, Rejection> {
         match envelope.message_type.as_str() {
             "Proposal" => judge_proposal(envelope),
             "Evaluation" => judge_evaluation(state, envelope),
             "Objection" => judge_objection(state, envelope),
             "Vote" => judge_vote(state, envelope),
             "Commitment" => judge_commitment(state, envelope),
-            "Message" if envelope.payload == LEGACY_RESOLVE => {
-                Ok(Response::Resolve(envelope.payload.clone()))
-            }
+            "Message" if envelope.payload == LEGACY_RESOLVE => Ok(Response::Resolve(envelope.payload.clone())),
             "Message" => Ok(Response::NoOp),
             unknown => Err(Rejection::invalid(format!("the decision mode has no message type {unknown:?}"))),
         }
@@ -195,10 +187,7 @@ fn judge_commitment(state: &State, envelope: &Envelope) -> Result<Response<Chang
     if state.votes.is_empty() {
         return Err(Rejection::invalid("a Commitment needs at least one vote before it"));
     }
-    Ok(Response::PersistAndResolve {
-        change: Change::Committed,
-        resolution: envelope.payload.clone(),
-    })
+    Ok(Response::PersistAndResolve { change: Change::Committed, resolution: envelope.payload.clone() })
 }
 
 fn check_proposed(state: &State, proposal_id: &str) -> Result<(), Rejection> {

@@ -77,11 +77,7 @@ impl Mode for MultiRound {
         })
     }
 
-    fn judge(
-        view: &View<'_>,
-        state: &State,
-        envelope: &Envelope,
-    ) -> Result<Response<Change>, Rejection> {
+    fn judge(view: &View<'_>, state: &State, envelope: &Envelope) -> Result<Response<Change>, Rejection> {
         if envelope.message_type != "Contribute" {
             return Ok(Response::NoOp);
         }
