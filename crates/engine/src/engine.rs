@@ -149,7 +149,7 @@ impl Engine {
             Input::Cancel { reason } => reason.len() as u64,
             Input::Expire => 0,
         };
-        match self.request(session_id, RequestKind::Command(command), bytes).await? {
+        match self.request(session_id, RequestKind::Command(Box::new(command)), bytes).await? {
             Answer::Verdict(reply) => Ok(reply),
             Answer::Read(_) => unreachable!("a command is answered by a verdict"),
         }

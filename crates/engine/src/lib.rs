@@ -28,7 +28,7 @@ mod writer;
 pub use engine::Engine;
 pub use error::{Error, Lagged};
 pub use feed::{Delivery, Lifecycle, LifecycleEvent, Signal};
-pub use loader::{Loaded, load};
+pub use loader::{LoadResult, Loaded, load};
 pub use observer::{Observer, Silent};
 pub use options::Options;
 pub use shard::{Answer, Effect, Event, Outgoing, Reply, Request, RequestKind, Shard, Snapshot};

@@ -17,8 +17,11 @@ pub struct Loaded {
     pub hash: Hash,
 }
 
+/// A loaded session; none if there is no such session.
+pub type LoadResult = Result<Option<Box<Loaded>>, Error>;
+
 /// Loads a session: checks its chain and takes its decisions again. None if there is no such session.
-pub fn load(store: &dyn Store, session_id: &str) -> Result<Option<Loaded>, Error> {
+pub fn load(store: &dyn Store, session_id: &str) -> LoadResult {
     let Some(mut history) = History::open(store, session_id)? else {
         return Ok(None);
     };
@@ -39,14 +42,14 @@ pub fn load(store: &dyn Store, session_id: &str) -> Result<Option<Loaded>, Error
     if &**session.id() != session_id {
         return Err(Error::Foreign { expected: session_id.to_owned(), found: session.id().to_string() });
     }
-    Ok(Some(Loaded { session, hash }))
+    Ok(Some(Box::new(Loaded { session, hash })))
 }
 
 /// One loader thread: takes ids from the shared queue until it closes.
 pub(crate) fn run(
     store: Arc<dyn Store>,
     queue: Arc<Mutex<Receiver<Arc<str>>>>,
-    deliver: impl Fn(Arc<str>, Result<Option<Loaded>, Error>),
+    deliver: impl Fn(Arc<str>, LoadResult),
 ) {
     loop {
         let next = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();

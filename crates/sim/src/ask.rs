@@ -28,7 +28,7 @@ impl Ask {
     }
 
     pub(crate) fn kind(&self) -> RequestKind {
-        self.command.clone().map_or(RequestKind::Read, RequestKind::Command)
+        self.command.clone().map_or(RequestKind::Read, |command| RequestKind::Command(Box::new(command)))
     }
 
     pub(crate) fn envelope(&self) -> Option<&Envelope> {

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use macp_engine::{Error, Event, Loaded, Request, Shard};
+use macp_engine::{Event, LoadResult, Request, Shard};
 use macp_ledger::{AppendError, Head};
 
 use crate::plan::Plan;
@@ -19,7 +19,7 @@ pub(crate) struct Node {
     pub(crate) appended: VecDeque<(Arc<str>, Result<(), AppendError>)>,
     /// Sessions a loader has not read yet.
     pub(crate) loads: Vec<Arc<str>>,
-    pub(crate) loaded: Vec<(Arc<str>, Result<Option<Loaded>, Error>)>,
+    pub(crate) loaded: Vec<(Arc<str>, LoadResult)>,
     pub(crate) expiries: VecDeque<Head>,
     pub(crate) ticks: u32,
 }

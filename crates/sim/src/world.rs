@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use macp_engine::{Answer, Effect, Error, Loaded, Outgoing, Reply, Request, load};
+use macp_engine::{Answer, Effect, Error, LoadResult, Loaded, Outgoing, Reply, Request, load};
 use macp_kernel::{Rejection, Session, Settled};
 use macp_ledger::{Hash, Store};
 use macp_wire::codes::Code;
@@ -290,14 +290,14 @@ impl World {
         Ok(())
     }
 
-    fn look(&mut self, session_id: &Arc<str>) -> Result<Option<Loaded>, Error> {
+    fn look(&mut self, session_id: &Arc<str>) -> LoadResult {
         if self.bug != Some(Bug::StaleReload) {
             return load(&self.disk, session_id);
         }
         if self.random.chance(250)
             && let Some(last) = self.last_loaded.get(session_id)
         {
-            return Ok(last.clone().map(|(session, hash)| Loaded { session, hash }));
+            return Ok(last.clone().map(|(session, hash)| Box::new(Loaded { session, hash })));
         }
         let loaded = load(&self.disk, session_id)?;
         let kept = loaded.as_ref().map(|loaded| (loaded.session.clone(), loaded.hash));

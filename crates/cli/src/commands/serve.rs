@@ -46,11 +46,8 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
     let server = start(&serve).await?;
     let ready_file = serve.ready_file.as_deref().map(|path| ReadyFile::write(path, &server)).transpose()?;
     announce(&serve, &server);
-    loop {
-        match signals.next().await {
-            Signal::Reload => reload(&layers, &server),
-            Signal::Stop => break,
-        }
+    while let Signal::Reload = signals.next().await {
+        reload(&layers, &server);
     }
     drop(ready_file);
     stop(server.shut_down(), &mut signals).await?;

@@ -13,7 +13,8 @@ use crate::support::{Server, command, macp, run};
 
 fn keys_json(keys: &[(&str, &str, &SigningKey)]) -> String {
     let keys = keys.iter().map(|(key_id, sender, key)| {
-        json!({ "key_id": key_id, "sender": sender, "public_key": BASE64_STANDARD.encode(key.verifying_key().as_bytes()) })
+        let public_key = BASE64_STANDARD.encode(key.verifying_key().as_bytes());
+        json!({ "key_id": key_id, "sender": sender, "public_key": public_key })
     });
     json!({ "keys": keys.collect::<Vec<_>>() }).to_string()
 }

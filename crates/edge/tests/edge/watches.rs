@@ -1,7 +1,5 @@
 //! The watches, and what time does.
 
-use std::sync::{Arc, Mutex};
-
 use macp_edge::Reloadable;
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::v1::session_lifecycle_event::EventType;
@@ -180,41 +178,6 @@ async fn life_4_a_start_from_the_past_is_accepted_and_expires_at_the_next_touch(
     let text = ack.error.expect("an error").message;
     assert!(text.contains("61000") && text.contains("1000"), "{text}");
     edge.shut_down().await;
-}
-
-/// A log that is kept in memory.
-#[derive(Clone, Debug, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("not poisoned").write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-#[tokio::test]
-async fn life_4_a_start_already_past_its_deadline_logs_a_warning() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-    // The server's tasks run on this thread, so what they log comes here.
-    let _default = tracing::subscriber::set_default(subscriber);
-    let edge = Edge::start().await;
-    edge.accept(Envelope { timestamp_unix_ms: now_ms() - 1_000, ..start("in-time") }).await;
-    edge.accept(Envelope { timestamp_unix_ms: now_ms() - 61_000, ..start("too-late") }).await;
-    let short = SessionStartPayload { ttl_ms: 500, ..Default::default() };
-    edge.accept(Envelope { timestamp_unix_ms: now_ms() - 1_000, ..start_with("too-short", short) }).await;
-    assert!(edge.send(Envelope { timestamp_unix_ms: 1, ..start("too-late") }).await.duplicate);
-    edge.shut_down().await;
-    let text = String::from_utf8(log.0.lock().expect("not poisoned").clone()).expect("text");
-    let warnings: Vec<_> = text.lines().filter(|line| line.contains("past its deadline")).collect();
-    assert_eq!(warnings.len(), 2, "{text}");
-    assert!(warnings[0].contains("WARN") && warnings[0].contains("too-late"), "{text}");
-    assert!(warnings[1].contains("too-short"), "{text}");
 }
 
 #[tokio::test]

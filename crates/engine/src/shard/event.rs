@@ -7,7 +7,7 @@ use macp_kernel::{Command, Session, Settled, State, mode, trace};
 use macp_ledger::{Append, AppendError, Head, Record};
 use macp_wire::v1::SessionMetadata;
 
-use crate::loader::Loaded;
+use crate::loader::LoadResult;
 use crate::{Error, Lifecycle};
 
 /// Every cause of work in a shard.
@@ -17,7 +17,7 @@ pub enum Event<R> {
     /// Answers [`Effect::Load`].
     Loaded {
         session_id: Arc<str>,
-        result: Result<Option<Loaded>, Error>,
+        result: LoadResult,
     },
     /// Answers [`Effect::Append`], in the order of the appends of a session.
     Appended {
@@ -40,7 +40,7 @@ pub struct Request<R> {
 
 #[derive(Debug)]
 pub enum RequestKind {
-    Command(Command),
+    Command(Box<Command>),
     /// What the session is like now.
     Read,
 }

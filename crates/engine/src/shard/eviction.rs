@@ -94,7 +94,7 @@ mod tests {
         };
         let input = Input::Envelope { envelope, signature: SignatureCheck::Absent };
         let command = Command { caller: Caller::anonymous(), input };
-        Request { session_id: "s1".into(), kind: RequestKind::Command(command), reply: () }
+        Request { session_id: "s1".into(), kind: RequestKind::Command(Box::new(command)), reply: () }
     }
 
     #[test]

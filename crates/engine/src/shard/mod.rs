@@ -29,7 +29,7 @@ use prost::Message;
 pub use event::{Answer, Effect, Event, Outgoing, Reply, Request, RequestKind, Snapshot};
 use slot::{Flight, Resident, Slot, seal};
 
-use crate::loader::Loaded;
+use crate::loader::LoadResult;
 use crate::{Error, Lifecycle, LifecycleEvent};
 
 /// Requests that may wait for one session to be loaded; a longer line is refused as overload.
@@ -127,7 +127,7 @@ impl<R> Shard<R> {
     fn loaded(
         &mut self,
         session_id: Arc<str>,
-        result: Result<Option<Loaded>, Error>,
+        result: LoadResult,
         now: i64,
         effects: &mut Vec<Effect<R>>,
     ) {
@@ -169,7 +169,7 @@ impl<R> Shard<R> {
         let (command, reads) = match kind {
             RequestKind::Command(command) => (command, false),
             // A read touches the session: what time made due happens first.
-            RequestKind::Read => (Command { caller: Caller::anonymous(), input: Input::Expire }, true),
+            RequestKind::Read => (Box::new(Command { caller: Caller::anonymous(), input: Input::Expire }), true),
         };
         let after_sequence = resident.session.as_ref().map_or(0, Session::sequence);
         let outcome = step(&mut resident.session, &command, now, &self.limits);

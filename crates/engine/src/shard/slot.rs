@@ -65,7 +65,7 @@ impl<R> Default for Pending<R> {
 }
 
 impl<R> Resident<R> {
-    pub(super) fn new(loaded: Option<Loaded>) -> Self {
+    pub(super) fn new(loaded: Option<Box<Loaded>>) -> Self {
         let (session, hash) = loaded.map(|loaded| (loaded.session, loaded.hash)).unzip();
         Resident { session, hash, pending: Pending::default() }
     }
