@@ -37,10 +37,7 @@ fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
         let path = entry?.path();
         if path.is_dir() {
             collect(&path, files)?;
-        } else if path
-            .extension()
-            .is_some_and(|extension| extension == "proto")
-        {
+        } else if path.extension().is_some_and(|extension| extension == "proto") {
             files.push(path);
         }
     }

@@ -25,7 +25,7 @@ const FLUSH_AFTER: Duration = Duration::from_millis(200);
 /// The handle; recording never blocks.
 #[derive(Debug)]
 pub struct TraceWriter {
-    queue: Mutex<Option<SyncSender<Event>>>,
+    queue: Mutex<Option<SyncSender<Box<Event>>>>,
     dropped: Arc<AtomicU64>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -45,7 +45,7 @@ impl TraceWriter {
 
     pub fn record(&self, event: Event) {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let refused = match queue.as_ref().map(|queue| queue.try_send(event)) {
+        let refused = match queue.as_ref().map(|queue| queue.try_send(Box::new(event))) {
             Some(Ok(())) => false,
             Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) | None => true,
         };
@@ -69,7 +69,7 @@ impl TraceWriter {
     }
 }
 
-fn run(mut files: Files, mut file: BufWriter<File>, events: &Receiver<Event>, dropped: &AtomicU64) {
+fn run(mut files: Files, mut file: BufWriter<File>, events: &Receiver<Box<Event>>, dropped: &AtomicU64) {
     use std::sync::mpsc::RecvTimeoutError;
     let mut told = 0;
     loop {
@@ -81,7 +81,7 @@ fn run(mut files: Files, mut file: BufWriter<File>, events: &Receiver<Event>, dr
         let lost = dropped.load(Ordering::Relaxed);
         let gap = (lost > told).then(|| TraceLine::Lost { lost: lost - told });
         told = lost;
-        let lines = gap.into_iter().chain(event.map(|event| TraceLine::Event(Box::new(event))));
+        let lines = gap.into_iter().chain(event.map(TraceLine::Event));
         let mut wrote = false;
         for line in lines {
             wrote = true;

@@ -6,32 +6,20 @@
 
 /// `macp.v1.MACPRuntimeService`.
 pub mod runtime {
-    #[allow(
-        clippy::all,
-        rustdoc::all,
-        unreachable_pub,
-        missing_debug_implementations
-    )]
+    #[allow(clippy::all, rustdoc::all, unreachable_pub, missing_debug_implementations)]
     mod generated {
         include!(concat!(env!("OUT_DIR"), "/macp.v1.rs"));
     }
 
     pub use generated::{
         macp_runtime_service_client::{self, MacpRuntimeServiceClient as Client},
-        macp_runtime_service_server::{
-            self, MacpRuntimeService as Service, MacpRuntimeServiceServer as Server,
-        },
+        macp_runtime_service_server::{self, MacpRuntimeService as Service, MacpRuntimeServiceServer as Server},
     };
 }
 
 /// `macp.history.v1.HistoryService`.
 pub mod history {
-    #[allow(
-        clippy::all,
-        rustdoc::all,
-        unreachable_pub,
-        missing_debug_implementations
-    )]
+    #[allow(clippy::all, rustdoc::all, unreachable_pub, missing_debug_implementations)]
     mod generated {
         include!(concat!(env!("OUT_DIR"), "/macp.history.v1.rs"));
     }

@@ -68,20 +68,11 @@ struct Row {
 }
 
 const fn row(code: Code, name: &'static str, grpc: GrpcStatus, http: u16) -> Row {
-    Row {
-        code,
-        name,
-        grpc,
-        http,
-        retryable: false,
-    }
+    Row { code, name, grpc, http, retryable: false }
 }
 
 const fn retryable(row: Row) -> Row {
-    Row {
-        retryable: true,
-        ..row
-    }
+    Row { retryable: true, ..row }
 }
 
 /// In the order of [`Code`]'s variants, so that a code is its own index.
@@ -129,10 +120,7 @@ impl Code {
 
     /// The code spelled `name`; none when the registry has no such code.
     pub fn parse(name: &str) -> Option<Code> {
-        TABLE
-            .iter()
-            .find(|row| row.name == name)
-            .map(|row| row.code)
+        TABLE.iter().find(|row| row.name == name).map(|row| row.code)
     }
 
     /// The gRPC status where the code ends a call rather than travelling in an Ack.
@@ -182,11 +170,8 @@ mod tests {
     #[test]
     fn names_are_the_variants_and_parse_back() {
         for code in Code::all() {
-            let name: String = code
-                .as_str()
-                .split('_')
-                .map(|word| format!("{}{}", &word[..1], word[1..].to_lowercase()))
-                .collect();
+            let name: String =
+                code.as_str().split('_').map(|word| format!("{}{}", &word[..1], word[1..].to_lowercase())).collect();
             assert_eq!(name, format!("{code:?}"));
             assert_eq!(Code::parse(code.as_str()), Some(code));
         }

@@ -24,17 +24,11 @@ pub enum Error {
     #[error("the payload is not valid protobuf: {0}")]
     Protobuf(#[source] prost::DecodeError),
     #[error("`{field}` must be {expected}")]
-    WrongType {
-        field: &'static str,
-        expected: &'static str,
-    },
+    WrongType { field: &'static str, expected: &'static str },
     #[error("`{field}` is missing")]
     Missing { field: &'static str },
     #[error("`{field}` is not valid base64")]
-    Base64 {
-        field: &'static str,
-        source: base64::DecodeError,
-    },
+    Base64 { field: &'static str, source: base64::DecodeError },
     #[error("`{field}` is not a finite number, which JSON cannot express")]
     NotFinite { field: &'static str },
 }

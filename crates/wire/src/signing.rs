@@ -53,18 +53,10 @@ mod tests {
 
     #[test]
     fn golden_defaults_are_left_out() {
-        assert_eq!(
-            signing_bytes(&Envelope::default()),
-            b"macp-envelope-signature/1:"
-        );
+        assert_eq!(signing_bytes(&Envelope::default()), b"macp-envelope-signature/1:");
 
-        let envelope = Envelope {
-            sender: "bob".into(),
-            timestamp_unix_ms: -1,
-            ..Envelope::default()
-        };
-        let expected =
-            b"macp-envelope-signature/1:\x32\x03bob\x38\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
+        let envelope = Envelope { sender: "bob".into(), timestamp_unix_ms: -1, ..Envelope::default() };
+        let expected = b"macp-envelope-signature/1:\x32\x03bob\x38\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
         assert_eq!(signing_bytes(&envelope), expected);
     }
 
@@ -73,9 +65,6 @@ mod tests {
         // Sender before session, an unknown field 99, and the default mode spelled out.
         let wire = b"\x32\x03bob\x2a\x03s-1\x9a\x06\x01x\x12\x00";
         let envelope = Envelope::decode(wire.as_slice()).expect("a valid encoding");
-        assert_eq!(
-            signing_bytes(&envelope),
-            b"macp-envelope-signature/1:\x2a\x03s-1\x32\x03bob"
-        );
+        assert_eq!(signing_bytes(&envelope), b"macp-envelope-signature/1:\x2a\x03s-1\x32\x03bob");
     }
 }

@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use macp_wire::FILE_DESCRIPTOR_SET;
 use prost::Message;
 use prost_types::{
-    DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorSet,
-    ServiceDescriptorProto,
+    DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorSet, ServiceDescriptorProto,
 };
 
 /// Packages of our own, which the published contract does not know.
@@ -35,10 +34,7 @@ fn contract(set: &FileDescriptorSet) -> Contract {
     let mut contract = Contract::new();
     for file in &set.file {
         let package = file.package();
-        contract.insert(
-            Key::File(file.name().into()),
-            format!("{} {package}", file.syntax()),
-        );
+        contract.insert(Key::File(file.name().into()), format!("{} {package}", file.syntax()));
         for message in &file.message_type {
             add_message(&mut contract, file.name(), package, message);
         }
@@ -54,19 +50,10 @@ fn contract(set: &FileDescriptorSet) -> Contract {
 
 fn add_message(contract: &mut Contract, file: &str, scope: &str, message: &DescriptorProto) {
     let name = format!("{scope}.{}", message.name());
-    let map_entry = message
-        .options
-        .as_ref()
-        .is_some_and(|options| options.map_entry());
-    contract.insert(
-        Key::Message(name.clone()),
-        format!("in {file}, map entry {map_entry}"),
-    );
+    let map_entry = message.options.as_ref().is_some_and(|options| options.map_entry());
+    contract.insert(Key::Message(name.clone()), format!("in {file}, map entry {map_entry}"));
     for field in &message.field {
-        contract.insert(
-            Key::Field(name.clone(), field.number()),
-            describe_field(message, field),
-        );
+        contract.insert(Key::Field(name.clone(), field.number()), describe_field(message, field));
     }
     for oneof in &message.oneof_decl {
         contract.insert(Key::Oneof(name.clone(), oneof.name().into()), String::new());
@@ -80,9 +67,7 @@ fn add_message(contract: &mut Contract, file: &str, scope: &str, message: &Descr
 }
 
 fn describe_field(message: &DescriptorProto, field: &FieldDescriptorProto) -> String {
-    let oneof = field
-        .oneof_index
-        .map(|index| message.oneof_decl[usize::try_from(index).expect("an index")].name());
+    let oneof = field.oneof_index.map(|index| message.oneof_decl[usize::try_from(index).expect("an index")].name());
     format!(
         "{} ({}): {:?} {:?} {}, oneof {oneof:?}, optional {}",
         field.name(),
@@ -103,12 +88,7 @@ fn add_enum(contract: &mut Contract, file: &str, scope: &str, declared: &EnumDes
     }
 }
 
-fn add_service(
-    contract: &mut Contract,
-    file: &str,
-    package: &str,
-    service: &ServiceDescriptorProto,
-) {
+fn add_service(contract: &mut Contract, file: &str, package: &str, service: &ServiceDescriptorProto) {
     let name = format!("{package}.{}", service.name());
     contract.insert(Key::Service(name.clone()), format!("in {file}"));
     for method in &service.method {
@@ -146,21 +126,15 @@ fn differences(theirs: &FileDescriptorSet, ours: &FileDescriptorSet) -> Vec<Stri
 
 fn is_own(key: &Key, description: &str) -> bool {
     let in_own_package = |name: &str| {
-        OWN_PACKAGES.iter().any(|package| {
-            name.strip_prefix(package)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        })
+        OWN_PACKAGES
+            .iter()
+            .any(|package| name.strip_prefix(package).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
     };
     match key {
-        Key::File(_) => description
-            .split(' ')
-            .next_back()
-            .is_some_and(in_own_package),
+        Key::File(_) => description.split(' ').next_back().is_some_and(in_own_package),
         Key::Field(message, number) => *number >= OWN_FIELDS_FROM || in_own_package(message),
         Key::Message(name) | Key::Enum(name) | Key::Service(name) => in_own_package(name),
-        Key::Oneof(scope, _) | Key::EnumValue(scope, _) | Key::Method(scope, _) => {
-            in_own_package(scope)
-        }
+        Key::Oneof(scope, _) | Key::EnumValue(scope, _) | Key::Method(scope, _) => in_own_package(scope),
     }
 }
 
@@ -192,14 +166,8 @@ fn ours_extends_the_published_contract() {
 #[test]
 fn the_published_contract_is_the_one_we_think() {
     let contract = contract(&published());
-    let methods = contract
-        .keys()
-        .filter(|key| matches!(key, Key::Method(..)))
-        .count();
-    let messages = contract
-        .keys()
-        .filter(|key| matches!(key, Key::Message(_)))
-        .count();
+    let methods = contract.keys().filter(|key| matches!(key, Key::Method(..))).count();
+    let messages = contract.keys().filter(|key| matches!(key, Key::Message(_))).count();
     assert_eq!(methods, 27);
     assert!(messages > 90, "{messages}");
 }
@@ -238,16 +206,11 @@ fn message<'a>(set: &'a mut FileDescriptorSet, name: &str) -> Option<&'a mut Des
 #[test]
 fn the_comparison_can_fail() {
     check_found("missing: Field(\"macp.v1.Envelope\", 6)", |set| {
-        message(set, "Envelope")?
-            .field
-            .retain(|field| field.number() != 6);
+        message(set, "Envelope")?.field.retain(|field| field.number() != 6);
         Some(())
     });
     check_found("changed: Field(\"macp.v1.Ack\", 5)", |set| {
-        let field = message(set, "Ack")?
-            .field
-            .iter_mut()
-            .find(|field| field.number() == 5)?;
+        let field = message(set, "Ack")?.field.iter_mut().find(|field| field.number() == 5)?;
         field.set_type(prost_types::field_descriptor_proto::Type::Uint64);
         Some(())
     });
@@ -256,17 +219,11 @@ fn the_comparison_can_fail() {
         field.set_label(prost_types::field_descriptor_proto::Label::Optional);
         Some(())
     });
-    check_found(
-        "changed: Field(\"macp.v1.WhatIfReplayResponse\", 5)",
-        |set| {
-            let fields = &mut message(set, "WhatIfReplayResponse")?.field;
-            fields
-                .iter_mut()
-                .find(|field| field.number() == 5)?
-                .proto3_optional = None;
-            Some(())
-        },
-    );
+    check_found("changed: Field(\"macp.v1.WhatIfReplayResponse\", 5)", |set| {
+        let fields = &mut message(set, "WhatIfReplayResponse")?.field;
+        fields.iter_mut().find(|field| field.number() == 5)?.proto3_optional = None;
+        Some(())
+    });
     check_found("added: Field(\"macp.v1.Ack\", 8)", |set| {
         let fields = &mut message(set, "Ack")?.field;
         let mut extra = fields.first()?.clone();
@@ -275,30 +232,19 @@ fn the_comparison_can_fail() {
         fields.push(extra);
         Some(())
     });
-    check_found(
-        "missing: EnumValue(\"macp.v1.SessionState\", \"SESSION_STATE_CANCELLED\")",
-        |set| {
-            set.file
-                .iter_mut()
-                .flat_map(|file| &mut file.enum_type)
-                .for_each(|declared| {
-                    declared
-                        .value
-                        .retain(|value| value.name() != "SESSION_STATE_CANCELLED");
-                });
-            Some(())
-        },
-    );
-    check_found(
-        "changed: Method(\"macp.v1.MACPRuntimeService\", \"WatchRoots\")",
-        |set| {
-            set.file
-                .iter_mut()
-                .flat_map(|file| &mut file.service)
-                .flat_map(|service| &mut service.method)
-                .find(|method| method.name() == "WatchRoots")?
-                .server_streaming = None;
-            Some(())
-        },
-    );
+    check_found("missing: EnumValue(\"macp.v1.SessionState\", \"SESSION_STATE_CANCELLED\")", |set| {
+        set.file.iter_mut().flat_map(|file| &mut file.enum_type).for_each(|declared| {
+            declared.value.retain(|value| value.name() != "SESSION_STATE_CANCELLED");
+        });
+        Some(())
+    });
+    check_found("changed: Method(\"macp.v1.MACPRuntimeService\", \"WatchRoots\")", |set| {
+        set.file
+            .iter_mut()
+            .flat_map(|file| &mut file.service)
+            .flat_map(|service| &mut service.method)
+            .find(|method| method.name() == "WatchRoots")?
+            .server_streaming = None;
+        Some(())
+    });
 }

@@ -19,19 +19,13 @@ use prost::Message;
 
 #[track_caller]
 fn check<P: ClassicPayload>(bytes: impl AsRef<[u8]>, expected: P) {
-    assert_eq!(
-        payload::decode::<P>(bytes.as_ref()).expect("a valid payload"),
-        expected
-    );
+    assert_eq!(payload::decode::<P>(bytes.as_ref()).expect("a valid payload"), expected);
 }
 
 #[track_caller]
 fn check_error<P: ClassicPayload>(bytes: impl AsRef<[u8]>, expected: &str) {
     let error = payload::decode::<P>(bytes.as_ref()).expect_err("an invalid payload");
-    assert!(
-        error.to_string().contains(expected),
-        "{error} does not contain {expected:?}"
-    );
+    assert!(error.to_string().contains(expected), "{error} does not contain {expected:?}");
 }
 
 fn proposal(supporting_data: &'static [u8]) -> ProposalPayload {
@@ -53,10 +47,7 @@ fn commitment() -> CommitmentPayload {
         policy_version: "p".into(),
         configuration_version: "c".into(),
         outcome_positive: true,
-        supersedes: Some(CommitmentRef {
-            session_id: "s0".into(),
-            commitment_hash: "ab".into(),
-        }),
+        supersedes: Some(CommitmentRef { session_id: "s0".into(), commitment_hash: "ab".into() }),
     }
 }
 
@@ -77,19 +68,11 @@ fn json_of_every_type() {
     );
     check(
         r#"{"proposal_id":"p1","reason":"no review","severity":"high"}"#,
-        ObjectionPayload {
-            proposal_id: "p1".into(),
-            reason: "no review".into(),
-            severity: "high".into(),
-        },
+        ObjectionPayload { proposal_id: "p1".into(), reason: "no review".into(), severity: "high".into() },
     );
     check(
         r#"{"proposal_id":"p1","vote":"approve","reason":"good"}"#,
-        VotePayload {
-            proposal_id: "p1".into(),
-            vote: "approve".into(),
-            reason: "good".into(),
-        },
+        VotePayload { proposal_id: "p1".into(), vote: "approve".into(), reason: "good".into() },
     );
     check(
         r#"{"commitment_id":"c1","action":"deploy","authority_scope":"team","reason":"agreed",
@@ -97,12 +80,7 @@ fn json_of_every_type() {
             "outcome_positive":true,"supersedes":{"session_id":"s0","commitment_hash":"ab"}}"#,
         commitment(),
     );
-    check(
-        r#"{"value":"option_a"}"#,
-        ContributePayload {
-            value: "option_a".into(),
-        },
-    );
+    check(r#"{"value":"option_a"}"#, ContributePayload { value: "option_a".into() });
     check(r#"{"value":""}"#, ContributePayload::default());
 }
 
@@ -115,17 +93,11 @@ fn absent_fields_take_their_defaults_and_unknown_ones_are_ignored() {
     check("{}", CommitmentPayload::default());
     check(
         r#"{"supersedes":{}}"#,
-        CommitmentPayload {
-            supersedes: Some(CommitmentRef::default()),
-            ..CommitmentPayload::default()
-        },
+        CommitmentPayload { supersedes: Some(CommitmentRef::default()), ..CommitmentPayload::default() },
     );
     check(
         r#"{"color":null,"nested":{"a":[1,{"b":-2.5e3}]},"vote":"reject","proposalId":"p9"}"#,
-        VotePayload {
-            vote: "reject".into(),
-            ..VotePayload::default()
-        },
+        VotePayload { vote: "reject".into(), ..VotePayload::default() },
     );
     check_error::<ContributePayload>("{}", "`value` is missing");
 }
@@ -136,11 +108,7 @@ fn protobuf_of_every_type() {
     check(commitment().encode_to_vec(), commitment());
     check(
         b"\x0a\x02p1\x12\x07approve",
-        VotePayload {
-            proposal_id: "p1".into(),
-            vote: "approve".into(),
-            reason: String::new(),
-        },
+        VotePayload { proposal_id: "p1".into(), vote: "approve".into(), reason: String::new() },
     );
     check("", EvaluationPayload::default());
     check("", CommitmentPayload::default());
@@ -162,10 +130,7 @@ fn the_first_byte_alone_chooses_the_encoding() {
 #[test]
 fn base64_padded_or_not_in_the_standard_alphabet() {
     let with = |text: &str| format!(r#"{{"supporting_data":"{text}"}}"#);
-    let data = |bytes: &'static [u8]| ProposalPayload {
-        supporting_data: bytes.into(),
-        ..ProposalPayload::default()
-    };
+    let data = |bytes: &'static [u8]| ProposalPayload { supporting_data: bytes.into(), ..ProposalPayload::default() };
     check(with(""), data(b""));
     check(with("aA=="), data(b"h"));
     check(with("aA"), data(b"h"));
@@ -179,13 +144,7 @@ fn base64_padded_or_not_in_the_standard_alphabet() {
 fn numbers() {
     let confidence = |text: &str| format!(r#"{{"confidence":{text}}}"#);
     for (text, number) in [("1", 1.0), ("-2", -2.0), ("0.1", 0.1), ("1e-3", 0.001)] {
-        check(
-            confidence(text),
-            EvaluationPayload {
-                confidence: number,
-                ..EvaluationPayload::default()
-            },
-        );
+        check(confidence(text), EvaluationPayload { confidence: number, ..EvaluationPayload::default() });
     }
     for bad in ["1e999", "NaN", "Infinity", "01", ".5"] {
         check_error::<EvaluationPayload>(confidence(bad), "not valid JSON");
@@ -198,10 +157,7 @@ fn wrong_types_and_null() {
         check_error::<VotePayload>(format!(r#"{{"vote":{bad}}}"#), "`vote` must be a string");
     }
     check_error::<ContributePayload>(r#"{"value":null}"#, "`value` must be a string");
-    check_error::<ProposalPayload>(
-        r#"{"supporting_data":[104]}"#,
-        "`supporting_data` must be a string",
-    );
+    check_error::<ProposalPayload>(r#"{"supporting_data":[104]}"#, "`supporting_data` must be a string");
     for bad in ["null", r#""0.5""#, "true"] {
         let text = format!(r#"{{"confidence":{bad}}}"#);
         check_error::<EvaluationPayload>(text, "`confidence` must be a number");
@@ -214,10 +170,7 @@ fn wrong_types_and_null() {
         let text = format!(r#"{{"supersedes":{bad}}}"#);
         check_error::<CommitmentPayload>(text, "`supersedes` must be an object");
     }
-    check_error::<CommitmentPayload>(
-        r#"{"supersedes":{"session_id":7}}"#,
-        "`session_id` must be a string",
-    );
+    check_error::<CommitmentPayload>(r#"{"supersedes":{"session_id":7}}"#, "`session_id` must be a string");
 }
 
 #[test]
@@ -287,33 +240,17 @@ fn errors_never_repeat_the_payload() {
 #[test]
 fn json_cannot_express_every_number() {
     for confidence in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-        let payload = EvaluationPayload {
-            confidence,
-            ..EvaluationPayload::default()
-        };
+        let payload = EvaluationPayload { confidence, ..EvaluationPayload::default() };
         let error = payload::encode_json(&payload).expect_err("not finite");
-        assert!(
-            matches!(
-                error,
-                Error::NotFinite {
-                    field: "confidence"
-                }
-            ),
-            "{error}"
-        );
+        assert!(matches!(error, Error::NotFinite { field: "confidence" }), "{error}");
     }
 }
 
 #[test]
 fn json_as_written() {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("JSON is UTF-8");
-    let payload = ContributePayload {
-        value: "a\"b".into(),
-    };
-    assert_eq!(
-        text(payload::encode_json(&payload).expect("writes")),
-        r#"{"value":"a\"b"}"#
-    );
+    let payload = ContributePayload { value: "a\"b".into() };
+    assert_eq!(text(payload::encode_json(&payload).expect("writes")), r#"{"value":"a\"b"}"#);
     let written = text(payload::encode_json(&CommitmentPayload::default()).expect("writes"));
     assert!(!written.contains("supersedes"), "{written}");
     let written = text(payload::encode_json(&proposal(b"h")).expect("writes"));
@@ -394,17 +331,11 @@ fn json_like() -> impl Strategy<Value = Vec<u8>> {
 fn check_round_trip<P: ClassicPayload>(payload: P) -> Result<(), TestCaseError> {
     let json = payload::encode_json(&payload).expect("finite numbers only");
     prop_assert_eq!(json.first(), Some(&b'{'));
-    prop_assert_eq!(
-        &payload::decode::<P>(&json).expect("our own JSON decodes"),
-        &payload
-    );
+    prop_assert_eq!(&payload::decode::<P>(&json).expect("our own JSON decodes"), &payload);
 
     let protobuf = payload.encode_to_vec();
     prop_assert_ne!(protobuf.first(), Some(&b'{'));
-    prop_assert_eq!(
-        &payload::decode::<P>(&protobuf).expect("our own protobuf decodes"),
-        &payload
-    );
+    prop_assert_eq!(&payload::decode::<P>(&protobuf).expect("our own protobuf decodes"), &payload);
     Ok(())
 }
 

@@ -124,13 +124,7 @@ impl<R> Shard<R> {
         }
     }
 
-    fn loaded(
-        &mut self,
-        session_id: Arc<str>,
-        result: LoadResult,
-        now: i64,
-        effects: &mut Vec<Effect<R>>,
-    ) {
+    fn loaded(&mut self, session_id: Arc<str>, result: LoadResult, now: i64, effects: &mut Vec<Effect<R>>) {
         let slot = self.slots.get_mut(&session_id).expect("a session being loaded has a slot");
         let waiting = std::mem::take(&mut slot.waiting);
         match result {

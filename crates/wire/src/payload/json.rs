@@ -48,10 +48,7 @@ impl Object {
         match self.0.remove(field) {
             None => Ok(0.0),
             Some(Value::Number(number)) => Ok(number),
-            Some(_) => Err(Error::WrongType {
-                field,
-                expected: "a number",
-            }),
+            Some(_) => Err(Error::WrongType { field, expected: "a number" }),
         }
     }
 
@@ -59,21 +56,14 @@ impl Object {
         match self.0.remove(field) {
             None => Ok(false),
             Some(Value::Flag(flag)) => Ok(flag),
-            Some(_) => Err(Error::WrongType {
-                field,
-                expected: "true or false",
-            }),
+            Some(_) => Err(Error::WrongType { field, expected: "true or false" }),
         }
     }
 
     pub(super) fn bytes(&mut self, field: &'static str) -> Result<Bytes, Error> {
         let text = self.text(field)?;
         // Padding may be left out, but not half of it.
-        let engine = if text.ends_with('=') {
-            &BASE64_STANDARD
-        } else {
-            &BASE64_STANDARD_NO_PAD
-        };
+        let engine = if text.ends_with('=') { &BASE64_STANDARD } else { &BASE64_STANDARD_NO_PAD };
         match engine.decode(text) {
             Ok(bytes) => Ok(bytes.into()),
             Err(source) => Err(Error::Base64 { field, source }),
@@ -84,10 +74,7 @@ impl Object {
         match self.0.remove(field) {
             None => Ok(None),
             Some(Value::Object(object)) => Ok(Some(object)),
-            Some(_) => Err(Error::WrongType {
-                field,
-                expected: "an object",
-            }),
+            Some(_) => Err(Error::WrongType { field, expected: "an object" }),
         }
     }
 
@@ -95,10 +82,7 @@ impl Object {
         match self.0.remove(field) {
             None => Ok(None),
             Some(Value::Text(text)) => Ok(Some(text)),
-            Some(_) => Err(Error::WrongType {
-                field,
-                expected: "a string",
-            }),
+            Some(_) => Err(Error::WrongType { field, expected: "a string" }),
         }
     }
 }

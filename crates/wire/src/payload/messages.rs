@@ -49,9 +49,7 @@ impl ClassicPayload for EvaluationPayload {
 
     fn to_json(&self) -> Result<Vec<u8>, Error> {
         if !self.confidence.is_finite() {
-            return Err(Error::NotFinite {
-                field: "confidence",
-            });
+            return Err(Error::NotFinite { field: "confidence" });
         }
         Ok(written(json!({
             "proposal_id": self.proposal_id,
@@ -141,9 +139,7 @@ impl ClassicPayload for ContributePayload {
     /// A contribution without a value says nothing, so `value` must be there.
     fn from_json(bytes: &[u8]) -> Result<Self, Error> {
         let mut object = Object::parse(bytes)?;
-        Ok(Self {
-            value: object.text_required("value")?,
-        })
+        Ok(Self { value: object.text_required("value")? })
     }
 
     fn to_json(&self) -> Result<Vec<u8>, Error> {
@@ -152,10 +148,7 @@ impl ClassicPayload for ContributePayload {
 }
 
 fn reference(mut object: Object) -> Result<CommitmentRef, Error> {
-    Ok(CommitmentRef {
-        session_id: object.text("session_id")?,
-        commitment_hash: object.text("commitment_hash")?,
-    })
+    Ok(CommitmentRef { session_id: object.text("session_id")?, commitment_hash: object.text("commitment_hash")? })
 }
 
 fn written(value: serde_json::Value) -> Vec<u8> {
