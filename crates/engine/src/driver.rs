@@ -1,11 +1,15 @@
-//! Drives a shard with a thread: drains what has arrived, decides each in order, hands over one batch.
+//! Drives a shard with a task: drains what has arrived, decides each in order, hands over one batch.
+//!
+//! A task and not a thread, because requests come from tasks and answers go to tasks: on the runtime's own threads both
+//! are a push to a local queue, between threads each is a wake-up by the kernel. A step takes microseconds and never
+//! blocks.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::feed::Feed;
 use crate::gate::Permit;
@@ -22,16 +26,18 @@ pub(crate) struct Waiter {
     pub(crate) permit: Permit,
 }
 
-/// What a shard thread is connected to.
+/// What a shard's task is connected to.
 #[derive(Debug)]
 pub(crate) struct Wiring {
     pub(crate) index: usize,
-    pub(crate) events: Receiver<Event<Waiter>>,
+    pub(crate) events: mpsc::UnboundedReceiver<Event<Waiter>>,
     pub(crate) loads: Arc<Mutex<Sender<Arc<str>>>>,
     pub(crate) batches: Sender<Batch>,
     pub(crate) feed: Arc<Feed>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) resident: Arc<AtomicUsize>,
+    /// Dropped with the task, which is how the engine learns that it has ended.
+    pub(crate) _ended: Sender<()>,
 }
 
 /// Unix time in milliseconds.
@@ -41,12 +47,12 @@ pub(crate) fn clock() -> i64 {
 }
 
 /// Runs until nobody can send events any more.
-pub(crate) fn run(mut shard: Shard<Waiter>, wiring: Wiring) {
+pub(crate) async fn run(mut shard: Shard<Waiter>, mut wiring: Wiring) {
     let mut effects = Vec::new();
     let mut appends = Vec::new();
-    while let Ok(first) = wiring.events.recv() {
-        shard.step(first, clock(), &mut effects);
-        for event in wiring.events.try_iter().take(EVENTS_PER_FLUSH_MAX) {
+    let mut events = Vec::new();
+    while wiring.events.recv_many(&mut events, EVENTS_PER_FLUSH_MAX).await > 0 {
+        for event in events.drain(..) {
             shard.step(event, clock(), &mut effects);
         }
         shard.flush(&mut effects);

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
@@ -10,7 +10,8 @@ use macp_kernel::{Caller, Command, Input, Limits, Rejection, SignatureCheck, amb
 use macp_ledger::Store;
 use macp_wire::v1::Envelope;
 use prost::Message;
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::task::AbortHandle;
 
 use crate::driver::{self, Waiter, Wiring, clock};
 use crate::feed::Feed;
@@ -44,29 +45,35 @@ struct Inner {
 #[derive(Debug)]
 struct ShardHandle {
     /// Behind a lock because the sender is taken away to stop the shard; sending only ever reads.
-    events: std::sync::RwLock<Option<Sender<Event<Waiter>>>>,
+    events: std::sync::RwLock<Option<mpsc::UnboundedSender<Event<Waiter>>>>,
     resident: Arc<AtomicUsize>,
 }
 
-/// What it takes to stop the threads, in this order.
+/// What it takes to stop the tasks and threads, in this order.
 #[derive(Debug)]
 struct Stop {
     sweeper: Sender<()>,
+    /// Closes when the last shard has ended.
+    shards_ended: Receiver<()>,
+    shards: Vec<AbortHandle>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Engine {
-    /// Starts the threads. Reads nothing: sessions are loaded when someone asks for them.
+    /// Starts the threads, and the shards as tasks of the runtime it is called on. Reads nothing: sessions are loaded
+    /// when someone asks for them.
     pub fn start(store: Arc<dyn Store>, options: Options, observer: Arc<dyn Observer>) -> std::io::Result<Engine> {
+        let runtime = tokio::runtime::Handle::try_current().map_err(std::io::Error::other)?;
         let shards = options.shards.max(1);
         let feed = Arc::new(Feed::new(options.watcher_buffer));
         let health = Arc::new(Health::default());
-        let (events, receivers): (Vec<_>, Vec<_>) = (0..shards).map(|_| channel()).unzip();
+        let (events, receivers): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
         let (load_sender, load_receiver) = channel();
         let (load_sender, load_receiver) = (Arc::new(Mutex::new(load_sender)), Arc::new(Mutex::new(load_receiver)));
         let (batch_sender, batches) = channel();
         let (sweeper_stop, stop) = channel();
-        let mut threads = Vec::new();
+        let (ended, shards_ended) = channel();
+        let (mut tasks, mut threads) = (Vec::new(), Vec::new());
         let mut handles = Vec::new();
 
         for (index, (events, receiver)) in events.iter().cloned().zip(receivers).enumerate() {
@@ -79,13 +86,14 @@ impl Engine {
                 feed: Arc::clone(&feed),
                 observer: Arc::clone(&observer),
                 resident: Arc::clone(&resident),
+                _ended: ended.clone(),
             };
             let resident_max = options.resident_sessions_max.div_ceil(shards);
             let shard = Shard::new(options.limits.clone(), resident_max, options.idle_ms_max, options.trace);
-            threads.push(spawn(format!("macp-shard-{index}"), move || driver::run(shard, wiring))?);
+            tasks.push(runtime.spawn(driver::run(shard, wiring)).abort_handle());
             handles.push(ShardHandle { events: std::sync::RwLock::new(Some(events)), resident });
         }
-        drop((batch_sender, load_sender));
+        drop((batch_sender, load_sender, ended));
 
         // The threads below hold weak ends or clones that must not keep the shards alive: they send through `relay`,
         // which finds the shard closed once the engine stops.
@@ -138,7 +146,8 @@ impl Engine {
                 sweeper::run(store, health, feed, stop, clock, expire, tick);
             })?);
         }
-        *inner.stop.lock().unwrap_or_else(PoisonError::into_inner) = Some(Stop { sweeper: sweeper_stop, threads });
+        let stop = Stop { sweeper: sweeper_stop, shards_ended, shards: tasks, threads };
+        *inner.stop.lock().unwrap_or_else(PoisonError::into_inner) = Some(stop);
         Ok(Engine { inner })
     }
 
@@ -221,10 +230,13 @@ impl Engine {
         &self.inner.options.limits
     }
 
-    /// Whether the last write worked, or a probe since, and every thread is at work.
+    /// Whether the last write worked, or a probe since, and every task and thread is at work.
     pub fn is_healthy(&self) -> bool {
         let stop = self.inner.stop.lock().unwrap_or_else(PoisonError::into_inner);
-        let at_work = stop.as_ref().is_some_and(|stop| stop.threads.iter().all(|thread| !thread.is_finished()));
+        let at_work = stop.as_ref().is_some_and(|stop| {
+            let tasks = stop.shards.iter().all(|task| !task.is_finished());
+            tasks && stop.threads.iter().all(|thread| !thread.is_finished())
+        });
         at_work && self.inner.health.is_good()
     }
 
@@ -242,7 +254,7 @@ impl Engine {
         clock()
     }
 
-    /// Refuses new requests and returns once everything inside is answered and the threads have ended. Blocks.
+    /// Refuses new requests and returns once everything inside is answered and all is at rest. Blocks.
     pub fn shut_down(&self) {
         let inner = &self.inner;
         inner.gate.close();
@@ -256,6 +268,8 @@ impl Engine {
         for shard in &inner.shards {
             shard.events.write().unwrap_or_else(PoisonError::into_inner).take();
         }
+        // Nobody sends: it closes when the last shard lets go of its end.
+        let _closed = stop.shards_ended.recv();
         for thread in stop.threads {
             if thread.join().is_err() {
                 tracing::error!("an engine thread panicked");

@@ -1,7 +1,7 @@
 //! The ordering authority: the one place that knows about concurrency and time.
 //!
 //! ```text
-//!  Engine (handle) ──Request──▶ shard threads ──Append──▶ writer thread ──▶ store   one transaction, one fsync
+//!  Engine (handle) ──Request──▶ shard tasks ────Append──▶ writer thread ──▶ store   one transaction, one fsync
 //!        ▲                        │   ▲    │                   │
 //!        └───── Answer ───────────┘   │    └─Load─▶ loaders    │ Appended
 //!                                     └────────────────────────┘
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A session belongs to exactly one shard, and a shard is a synchronous state machine ([`Shard`]): events in, effects
-//! out. Threads drive it in production, a seeded scheduler drives it in the simulator. Every answer carries the entry
+//! out. Tasks drive it in production, a seeded scheduler drives it in the simulator. Every answer carries the entry
 //! it was decided on and leaves only when that entry is durable.
 
 mod driver;
