@@ -21,18 +21,21 @@ pub struct Process {
 
 impl Process {
     pub fn echo() -> anyhow::Result<Process> {
-        Process::spawn(&["serve-echo"])
+        Process::spawn(&std::env::current_exe()?.with_file_name("macp-echo"), &[])
     }
 
     pub fn real(data: &Path, resident_sessions_max: usize) -> anyhow::Result<Process> {
         let data = data.to_str().context("the data directory's name is text")?;
         let resident = resident_sessions_max.to_string();
-        Process::spawn(&["serve-real", "--data", data, "--resident-sessions-max", &resident])
+        Process::spawn(&std::env::current_exe()?, &["serve-real", "--data", data, "--resident-sessions-max", &resident])
     }
 
-    fn spawn(arguments: &[&str]) -> anyhow::Result<Process> {
-        let mut child =
-            Command::new(std::env::current_exe()?).args(arguments).stdout(Stdio::piped()).spawn().context("spawn")?;
+    fn spawn(program: &Path, arguments: &[&str]) -> anyhow::Result<Process> {
+        let mut child = Command::new(program)
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {}; build the whole package", program.display()))?;
         let stdout = child.stdout.take().context("stdout is piped")?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;

@@ -1,11 +1,10 @@
 //! Benchmarks of the real server, as ratios against a ceiling measured in the same run.
 //!
 //! Absolute figures say more about the machine than about the program, so every figure stands beside one of an echo
-//! server with the same RPC, the same client and the same messages, or beside an empty data directory.
+//! server (`macp-echo`) with the same RPC, the same client and the same messages, or beside an empty data directory.
 
 mod child;
 mod decision;
-mod echo;
 mod hot;
 mod memory;
 mod messages;
@@ -21,7 +20,7 @@ use clap::{Parser, Subcommand};
 
 use report::Report;
 
-/// The allocator `macp` runs with; the echo server gets it too.
+/// The allocator `macp` runs with.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -74,9 +73,6 @@ enum Command {
         #[arg(long, default_value_t = 200_000)]
         entries: usize,
     },
-    /// Internal: the echo server the ceiling is measured with.
-    #[command(hide = true)]
-    ServeEcho,
     /// Internal: the real server, as `macp serve` runs it.
     #[command(hide = true)]
     ServeReal {
@@ -92,7 +88,6 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut report = Report::default();
     match arguments.command {
-        Command::ServeEcho => return runtime.block_on(echo::serve()),
         Command::ServeReal { data, resident_sessions_max } => {
             return runtime.block_on(child::serve_real(&data, resident_sessions_max));
         }

@@ -76,34 +76,39 @@ impl<R> Shard<R> {
 
 #[cfg(test)]
 mod tests {
-    use macp_kernel::{Caller, Command, Input, Limits, PROTOCOL_VERSION, SignatureCheck};
-    use macp_ledger::{Failure, FailureKind};
+    use macp_kernel::{Caller, Command, Input, Limits, PROTOCOL_VERSION, SignatureCheck, step};
+    use macp_ledger::{Failure, FailureKind, Hash};
     use macp_wire::v1::Envelope;
 
     use super::super::{Effect, Event, Request, RequestKind, Shard};
     use super::SPARE_PLACES;
+    use crate::loader::Loaded;
 
-    fn start() -> Request<()> {
+    fn command(message_type: &str) -> Command {
         let envelope = Envelope {
             macp_version: PROTOCOL_VERSION.into(),
-            message_type: "SessionStart".into(),
-            message_id: "m1".into(),
+            message_type: message_type.into(),
+            message_id: message_type.into(),
             session_id: "s1".into(),
             sender: "alice".into(),
             ..Envelope::default()
         };
-        let input = Input::Envelope { envelope, signature: SignatureCheck::Absent };
-        let command = Command { caller: Caller::anonymous(), input };
-        Request { session_id: "s1".into(), kind: RequestKind::Command(Box::new(command)), reply: () }
+        Command { caller: Caller::anonymous(), input: Input::Envelope { envelope, signature: SignatureCheck::Absent } }
     }
 
     #[test]
     fn a_store_that_keeps_failing_costs_no_memory() {
+        let mut session = None;
+        step(&mut session, &command("SessionStart"), 1, &Limits::default());
+        let session = session.expect("started");
         let mut shard = Shard::new(Limits::default(), 10, 1_000, false);
         for _ in 0..1_000 {
             let mut effects = Vec::new();
-            shard.step(Event::Request(start()), 1, &mut effects);
-            shard.step(Event::Loaded { session_id: "s1".into(), result: Ok(None) }, 1, &mut effects);
+            let kind = RequestKind::Command(Box::new(command("Message")));
+            shard.step(Event::Request(Request { session_id: "s1".into(), kind, reply: () }), 1, &mut effects);
+            let loaded = Loaded { session: session.clone(), hash: Hash::from_bytes([0; 32]) };
+            let result = Ok(Some(Box::new(loaded)));
+            shard.step(Event::Loaded { session_id: "s1".into(), result }, 1, &mut effects);
             shard.flush(&mut effects);
             assert!(effects.iter().any(|effect| matches!(effect, Effect::Append(_))));
             let failure = Failure::new(FailureKind::DiskFull, "appending");

@@ -8,13 +8,16 @@
 //! ```text
 //!            Request                      Appended(ok)
 //!  absent ───────────▶ Loading ──▶ Resident ◀────────┐
-//!     ▲                  ▲            │  flush       │
-//!     │                  │            └────▶ flight ─┤
-//!     └── evicted        └─────── Settling ◀─────────┘ Appended(failed)
+//!   │ ▲                  ▲            │  flush       │
+//!   │ │                  │            └────▶ flight ─┤
+//!   │ └── evicted        └─────── Settling ◀─────────┘ Appended(failed)
+//!   │                    ▲
+//!   └────SessionStart────┴─ Presumed ──▶ Resident      Appended(conflict) or Appended(ok)
 //! ```
 
 mod event;
 mod eviction;
+mod presume;
 mod slot;
 
 use std::collections::{HashMap, VecDeque};
@@ -115,6 +118,9 @@ impl<R> Shard<R> {
             Some(slot) if slot.waiting.len() < WAITING_MAX => slot.waiting.push_back(request),
             Some(_) => effects.push(request.failed(Error::Overloaded)),
             None => {
+                let Some(request) = self.presume(request, now) else {
+                    return;
+                };
                 let session_id = Arc::clone(&request.session_id);
                 let mut slot = Slot::loading(now);
                 slot.waiting.push_back(request);
@@ -209,6 +215,14 @@ impl<R> Shard<R> {
             Ok(()) => {
                 effects.push(Effect::Publish { session_id: Arc::clone(&session_id), records: flight.records });
                 effects.extend(flight.outgoing.into_iter().map(Effect::Send));
+                if slot.is_presumed() {
+                    self.confirm(session_id, now, effects);
+                    return;
+                }
+            }
+            Err(AppendError::Conflict { .. }) if slot.is_presumed() => {
+                self.refute(session_id, flight, now, effects);
+                return;
             }
             Err(error) => {
                 let error = Error::Write(write_failure(&error));

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use macp_kernel::{Session, State};
+use macp_kernel::{Command, Session, State};
 use macp_ledger::{Hash, IndexUpdate, Record, record};
 use macp_wire::history::v1::Entry;
 
@@ -26,6 +26,12 @@ pub(super) struct Slot<R> {
 enum Phase<R> {
     Loading,
     Resident(Box<Resident<R>>),
+    /// Started without asking the store whether the session exists; the append of the start will tell. Nothing else is
+    /// decided until then. The start is kept for the case that it does.
+    Presumed {
+        resident: Box<Resident<R>>,
+        start: Box<Command>,
+    },
     /// Not usable until every flight has landed or failed: a write failed, or the session expires without having
     /// been loaded.
     Settling(Pending<R>),
@@ -76,6 +82,10 @@ impl<R> Slot<R> {
         Slot::new(Phase::Loading, now)
     }
 
+    pub(super) fn presumed(resident: Resident<R>, start: Box<Command>, now: i64) -> Self {
+        Slot::new(Phase::Presumed { resident: Box::new(resident), start }, now)
+    }
+
     pub(super) fn settling(pending: Pending<R>, now: i64) -> Self {
         Slot::new(Phase::Settling(pending), now)
     }
@@ -110,14 +120,14 @@ impl<R> Slot<R> {
             Phase::Resident(resident) => {
                 self.flights.is_empty() && self.waiting.is_empty() && resident.pending.index.is_none()
             }
-            Phase::Loading | Phase::Settling(_) => false,
+            Phase::Loading | Phase::Presumed { .. } | Phase::Settling(_) => false,
         }
     }
 
     pub(super) fn session(&self) -> Option<&Session> {
         match &self.phase {
             Phase::Resident(resident) => resident.session.as_ref(),
-            Phase::Loading | Phase::Settling(_) => None,
+            Phase::Loading | Phase::Presumed { .. } | Phase::Settling(_) => None,
         }
     }
 
@@ -128,13 +138,13 @@ impl<R> Slot<R> {
     pub(super) fn resident_mut(&mut self) -> Option<&mut Resident<R>> {
         match &mut self.phase {
             Phase::Resident(resident) => Some(resident),
-            Phase::Loading | Phase::Settling(_) => None,
+            Phase::Loading | Phase::Presumed { .. } | Phase::Settling(_) => None,
         }
     }
 
     pub(super) fn pending_mut(&mut self) -> Option<&mut Pending<R>> {
         match &mut self.phase {
-            Phase::Resident(resident) => Some(&mut resident.pending),
+            Phase::Resident(resident) | Phase::Presumed { resident, .. } => Some(&mut resident.pending),
             Phase::Settling(pending) => Some(pending),
             Phase::Loading => None,
         }
@@ -142,6 +152,29 @@ impl<R> Slot<R> {
 
     pub(super) fn become_resident(&mut self, resident: Resident<R>) {
         self.phase = Phase::Resident(Box::new(resident));
+    }
+
+    /// The append of the start was stored: the session is new, and the presumption was right.
+    pub(super) fn confirm(&mut self) {
+        self.phase = match std::mem::replace(&mut self.phase, Phase::Loading) {
+            Phase::Presumed { resident, .. } => Phase::Resident(resident),
+            other => other,
+        };
+    }
+
+    /// The session exists after all: hands back the start, to be decided again once the session is loaded.
+    pub(super) fn refute(&mut self) -> Option<Box<Command>> {
+        match std::mem::replace(&mut self.phase, Phase::Loading) {
+            Phase::Presumed { start, .. } => Some(start),
+            other => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+
+    pub(super) fn is_presumed(&self) -> bool {
+        matches!(self.phase, Phase::Presumed { .. })
     }
 
     /// Lets what leaves wait for the entry it depends on: the one just decided, the newest being written, or none.

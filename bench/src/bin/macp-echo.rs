@@ -1,4 +1,6 @@
-//! The ceiling: a server that decodes the same request and answers it at once.
+//! The ceiling: a plain server of the same RPC that decodes a request and answers it at once.
+//!
+//! A program of its own with nothing tuned, as the neutral yardstick a reader would write.
 
 use std::pin::Pin;
 
@@ -12,7 +14,8 @@ use tonic::{Request, Response, Status};
 struct Echo;
 
 /// Serves until killed; the first line says where.
-pub async fn serve() -> anyhow::Result<()> {
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
     println!("{}", listener.local_addr()?);
     let incoming = TcpListenerStream::new(listener).map(|socket| {
