@@ -21,21 +21,21 @@ pub struct Process {
 
 impl Process {
     pub fn echo() -> anyhow::Result<Process> {
-        Process::spawn(&std::env::current_exe()?.with_file_name("macp-echo"), &[])
+        Process::spawn(&["serve-echo"])
     }
 
     pub fn real(data: &Path, resident_sessions_max: usize) -> anyhow::Result<Process> {
         let data = data.to_str().context("the data directory's name is text")?;
         let resident = resident_sessions_max.to_string();
-        Process::spawn(&std::env::current_exe()?, &["serve-real", "--data", data, "--resident-sessions-max", &resident])
+        Process::spawn(&["serve-real", "--data", data, "--resident-sessions-max", &resident])
     }
 
-    fn spawn(program: &Path, arguments: &[&str]) -> anyhow::Result<Process> {
-        let mut child = Command::new(program)
+    fn spawn(arguments: &[&str]) -> anyhow::Result<Process> {
+        let mut child = Command::new(std::env::current_exe()?)
             .args(arguments)
             .stdout(Stdio::piped())
             .spawn()
-            .with_context(|| format!("cannot start {}; build the whole package", program.display()))?;
+            .context("cannot start the server process")?;
         let stdout = child.stdout.take().context("stdout is piped")?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;

@@ -1,10 +1,11 @@
 //! Benchmarks of the real server, as ratios against a ceiling measured in the same run.
 //!
 //! Absolute figures say more about the machine than about the program, so every figure stands beside one of an echo
-//! server (`macp-echo`) with the same RPC, the same client and the same messages, or beside an empty data directory.
+//! server with the same RPC, the same client and the same messages, or beside an empty data directory.
 
 mod child;
 mod decision;
+mod echo;
 mod hot;
 mod memory;
 mod messages;
@@ -20,7 +21,7 @@ use clap::{Parser, Subcommand};
 
 use report::Report;
 
-/// The allocator `macp` runs with.
+/// The allocator `macp` runs with; the echo server and the client get it too.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -73,6 +74,9 @@ enum Command {
         #[arg(long, default_value_t = 200_000)]
         entries: usize,
     },
+    /// Internal: the echo server the ceiling is measured with.
+    #[command(hide = true)]
+    ServeEcho,
     /// Internal: the real server, as `macp serve` runs it.
     #[command(hide = true)]
     ServeReal {
@@ -88,6 +92,7 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut report = Report::default();
     match arguments.command {
+        Command::ServeEcho => return runtime.block_on(echo::serve()),
         Command::ServeReal { data, resident_sessions_max } => {
             return runtime.block_on(child::serve_real(&data, resident_sessions_max));
         }

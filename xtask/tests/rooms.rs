@@ -16,16 +16,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("macp-client", &["macp-wire", "macp-rpc"]),
     (
         "macp-cli",
-        &[
-            "macp-wire",
-            "macp-rpc",
-            "macp-kernel",
-            "macp-ledger",
-            "macp-archive",
-            "macp-engine",
-            "macp-edge",
-            "macp-client",
-        ],
+        &["macp-wire", "macp-kernel", "macp-ledger", "macp-archive", "macp-engine", "macp-edge", "macp-client"],
     ),
     ("macp-sim", &["macp-wire", "macp-kernel", "macp-ledger", "macp-engine"]),
     ("macp-bench", &["macp-wire", "macp-rpc", "macp-kernel", "macp-ledger", "macp-archive", "macp-edge"]),
@@ -109,12 +100,28 @@ fn dependencies_point_down() {
 fn every_member_is_a_room() {
     let manifest = std::fs::read_to_string(root().join("Cargo.toml")).expect("readable");
     let members = manifest.split("members = [").nth(1).and_then(|rest| rest.split(']').next()).expect("a member list");
-    let count = members.lines().filter(|line| line.contains('"')).count();
-    assert_eq!(
-        count,
-        ROOMS.len(),
-        "a member of the workspace is missing in the table of rooms, or one too many is there"
-    );
+    let members: BTreeSet<String> =
+        members.split('"').skip(1).step_by(2).map(|path| path.rsplit('/').next().unwrap_or(path).to_owned()).collect();
+    let rooms: BTreeSet<String> = ROOMS.iter().map(|(name, _)| name.trim_start_matches("macp-").to_owned()).collect();
+    assert_eq!(members, rooms);
+}
+
+/// The drawn table and the checked one are the same.
+#[test]
+fn the_architecture_page_draws_the_same_table() {
+    let page = std::fs::read_to_string(root().join("docs/ARCHITECTURE.md")).expect("readable");
+    let words = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<BTreeSet<_>>();
+    let mut drawn = 0;
+    for line in page.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = line.split('|').collect();
+        let room = words(cells[1]).into_iter().next().expect("a room has a name");
+        let (_, may_use) = ROOMS.iter().find(|(name, _)| *name == format!("macp-{room}")).expect("a known room");
+        let allowed: BTreeSet<String> =
+            may_use.iter().map(|name| name.trim_start_matches("macp-").to_owned()).collect();
+        assert_eq!(words(cells[3]), allowed, "{room}");
+        drawn += 1;
+    }
+    assert_eq!(drawn, 9, "every room of the product is drawn");
 }
 
 #[test]
