@@ -12,6 +12,9 @@ use crate::{ReadError, Source};
 /// Names the format in the header.
 pub(crate) const FORMAT: &str = "macp-export/1";
 
+/// What every version of the format is named after.
+pub(crate) const FORMAT_NAME: &str = "macp-export/";
+
 /// Bytes after which a chunk is handed out.
 const CHUNK_BYTES: usize = 256 * 1024;
 
@@ -55,6 +58,7 @@ pub struct Exporter<'a> {
     source: Source<'a>,
     header: Option<Header>,
     page: std::vec::IntoIter<Record>,
+    exported: u64,
     finished: bool,
 }
 
@@ -70,12 +74,18 @@ impl<'a> Exporter<'a> {
             source: Source::Store(history),
             header: Some(header),
             page: Vec::new().into_iter(),
+            exported: 0,
             finished: false,
         }))
     }
 
     pub fn entries(&self) -> u64 {
         self.source.entries()
+    }
+
+    /// Entries handed out so far, for showing progress.
+    pub fn exported(&self) -> u64 {
+        self.exported
     }
 
     /// The next whole lines, none at the end.
@@ -86,14 +96,11 @@ impl<'a> Exporter<'a> {
         }
         while chunk.len() < CHUNK_BYTES && !self.finished {
             match self.page.next() {
-                Some(record) => write_line(
-                    &mut chunk,
-                    &Line {
-                        sequence: record.sequence,
-                        hash: record.hash.to_string(),
-                        record: STANDARD.encode(&record.bytes),
-                    },
-                ),
+                Some(record) => {
+                    self.exported = record.sequence;
+                    let (hash, bytes) = (record.hash.to_string(), STANDARD.encode(&record.bytes));
+                    write_line(&mut chunk, &Line { sequence: record.sequence, hash, record: bytes });
+                }
                 None => {
                     let page = self.source.next_page()?;
                     self.finished = page.is_empty();

@@ -1,7 +1,7 @@
 //! Reads an export back, as distrustful as if a stranger had sent it.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -10,10 +10,17 @@ use macp_ledger::chain::HISTORY_LABEL;
 use macp_ledger::{Checker, Corruption, Hash, Record};
 use macp_wire::history::v1::Entry;
 
-use crate::export::{FORMAT, Header, Line};
+use crate::export::{FORMAT, FORMAT_NAME, Header, Line};
+use crate::lines::{is_too_long, read_line};
 
 /// Entries handed out at once.
 const PAGE_ENTRIES: usize = 1_024;
+
+/// Bytes of lines after which a page is handed out, so that a page costs little whatever the file holds.
+const PAGE_BYTES: usize = 8 * 1024 * 1024;
+
+/// Longest header: it holds one session id and a hash.
+const HEADER_BYTES_MAX: u64 = 64 * 1024;
 
 /// Longest line: a record of the largest payload in base64 and room to spare.
 const LINE_BYTES_MAX: u64 = 256 * 1024 * 1024;
@@ -25,6 +32,8 @@ pub enum FileError {
     Io { path: PathBuf, source: std::io::Error },
     #[error("{path} is not an export of a session: its first line is no {FORMAT} header")]
     Format { path: PathBuf },
+    #[error("the header of the export is damaged or of an unknown version: {reason}")]
+    Header { reason: String },
     #[error("entry {sequence} of the export is unreadable: {reason}")]
     Line { sequence: u64, reason: String },
     #[error(transparent)]
@@ -46,7 +55,7 @@ impl FileError {
             FileError::Corruption(corruption) => Some(corruption.sequence),
             FileError::Truncated { found, .. } => Some(found + 1),
             FileError::Surplus { promised } => Some(promised + 1),
-            FileError::Head { .. } => Some(0),
+            FileError::Header { .. } | FileError::Head { .. } => Some(0),
         }
     }
 }
@@ -64,11 +73,15 @@ impl ExportFile {
     pub fn open(path: &Path) -> Result<ExportFile, FileError> {
         let io = |source| FileError::Io { path: path.to_owned(), source };
         let mut lines = BufReader::new(File::open(path).map_err(io)?);
-        let first = read_line(&mut lines).map_err(io)?;
-        let header: Option<Header> = first.and_then(|line| serde_json::from_slice(&line).ok());
-        let header = header
-            .filter(|header| header.format == FORMAT && header.chain == HISTORY_LABEL)
-            .ok_or_else(|| FileError::Format { path: path.to_owned() })?;
+        let first = match read_line(&mut lines, HEADER_BYTES_MAX) {
+            Ok(first) => first.map(|line| line.bytes).unwrap_or_default(),
+            Err(error) if is_too_long(&error) => Vec::new(),
+            Err(error) => return Err(io(error)),
+        };
+        let header = parse_header(&first).map_err(|reason| match names_an_export(&first) {
+            true => FileError::Header { reason },
+            false => FileError::Format { path: path.to_owned() },
+        })?;
         Ok(ExportFile { path: path.to_owned(), lines, header, checker: Checker::new() })
     }
 
@@ -83,10 +96,10 @@ impl ExportFile {
     /// The next checked records, empty at the end; the end is reached only if the header agrees.
     pub(crate) fn next_page(&mut self) -> Result<Vec<(Record, Entry)>, FileError> {
         let mut page = Vec::new();
-        while page.len() < PAGE_ENTRIES {
-            let line =
-                read_line(&mut self.lines).map_err(|source| FileError::Io { path: self.path.clone(), source })?;
-            let Some(line) = line else {
+        let mut bytes = 0;
+        while page.len() < PAGE_ENTRIES && bytes < PAGE_BYTES {
+            let line = read_line(&mut self.lines, LINE_BYTES_MAX).map_err(|error| self.unread(error))?;
+            let Some(line) = line.map(|line| line.bytes) else {
                 if page.is_empty() {
                     self.check_end()?;
                 }
@@ -95,6 +108,7 @@ impl ExportFile {
             if self.checker.sequence() == self.header.entries {
                 return Err(FileError::Surplus { promised: self.header.entries });
             }
+            bytes += line.len();
             let record = self.parse(&line)?;
             let entry = self.checker.check(&record)?;
             page.push((record, entry));
@@ -114,6 +128,14 @@ impl ExportFile {
         Ok(Record { sequence: line.sequence, bytes: bytes.into(), hash })
     }
 
+    /// A line beyond all measure is the file's fault, anything else the reading's.
+    fn unread(&self, error: std::io::Error) -> FileError {
+        if is_too_long(&error) {
+            return FileError::Line { sequence: self.checker.sequence() + 1, reason: error.to_string() };
+        }
+        FileError::Io { path: self.path.clone(), source: error }
+    }
+
     fn check_end(&self) -> Result<(), FileError> {
         let found = self.checker.sequence();
         if found < self.header.entries {
@@ -127,14 +149,19 @@ impl ExportFile {
     }
 }
 
-/// A line without its end; none at the end of the file.
-fn read_line(lines: &mut BufReader<File>) -> std::io::Result<Option<Vec<u8>>> {
-    use std::io::Read;
-    let mut line = Vec::new();
-    lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
-    if line.last() == Some(&b'\n') {
-        line.pop();
-        return Ok(Some(line));
+fn parse_header(line: &[u8]) -> Result<Header, String> {
+    let header: Header = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    if header.format != FORMAT {
+        return Err(format!("its format is {:?}, not {FORMAT:?}", header.format));
     }
-    Ok((!line.is_empty()).then_some(line))
+    if header.chain != HISTORY_LABEL {
+        return Err(format!("its chain is {:?}, not {HISTORY_LABEL:?}", header.chain));
+    }
+    Ok(header)
+}
+
+/// Whether a first line that is no good header was one: either name is enough, since damage rarely hits both.
+fn names_an_export(line: &[u8]) -> bool {
+    let has = |name: &str| line.windows(name.len()).any(|window| window == name.as_bytes());
+    has(FORMAT_NAME) || has(HISTORY_LABEL)
 }

@@ -1,13 +1,12 @@
 //! Brings an export into a store: ended sessions only, so that no session ever has two authorities.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use macp_kernel::{Session, replay};
 use macp_ledger::{Append, AppendError, Failure, IndexUpdate, Record, Store};
 use macp_wire::v1::SessionMetadata;
 
-use crate::{ExportFile, FileError, ReadError, Source};
+use crate::{ExportFile, ReadError, Source};
 
 /// What an import did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,10 +23,8 @@ pub enum Imported {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    #[error(transparent)]
-    File(#[from] FileError),
-    #[error("the export is damaged: {0}")]
-    Damaged(ReadError),
+    #[error("the export cannot be taken: {0}")]
+    Read(#[source] ReadError),
     #[error("the export does not replay: {0}")]
     Replay(#[from] replay::Stop),
     #[error("session {0:?} has not ended; its authority is the server it runs on")]
@@ -40,13 +37,14 @@ pub enum ImportError {
     Append(#[from] AppendError),
 }
 
-/// Checks an export from end to end, chain and decisions, and stores it whole or not at all.
-pub fn import(path: &Path, store: &dyn Store) -> Result<Imported, ImportError> {
-    let mut source = Source::File(ExportFile::open(path)?);
+/// Checks an export from end to end, chain and decisions, and stores it whole or not at all. `progress` hears how many
+/// entries are checked.
+pub fn import(file: ExportFile, store: &dyn Store, progress: &mut dyn FnMut(u64)) -> Result<Imported, ImportError> {
+    let mut source = Source::File(file);
     let mut replayer = replay::Replayer::default();
     let mut records: Vec<Record> = Vec::new();
     loop {
-        let page = source.next_page().map_err(ImportError::Damaged)?;
+        let page = source.next_page().map_err(ImportError::Read)?;
         if page.is_empty() {
             break;
         }
@@ -54,6 +52,7 @@ pub fn import(path: &Path, store: &dyn Store) -> Result<Imported, ImportError> {
             replayer.feed(&entry)?;
             records.push(record);
         }
+        progress(records.len() as u64);
     }
     let session_id: Arc<str> = source.session_id().into();
     let Some(session) = replayer.into_session() else {

@@ -2,17 +2,20 @@
 
 use macp_kernel::replay::{Divergence, Options, Replayer, Report, Step, Stop};
 
-use crate::Source;
+use crate::verify::unreadable;
+use crate::{Source, Unreadable};
 
 /// What a replay showed.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Replay {
     /// Every decision, the order, the transitions and the outcome are the same.
     Match(Report),
     /// A decision came out differently; only a what-if goes on to a report.
     Diverged { divergence: Divergence, report: Option<Report> },
-    /// Not replayed, and why: other versions, a mode that grants no such replay, a damaged or unreadable history.
+    /// Not replayed, and why: other versions, a mode that grants no such replay, a damaged history.
     Refused(String),
+    /// Nothing can be said: the reading failed, not the history.
+    Failed(Unreadable),
 }
 
 /// Replays a history; `on_step` hears of every decision.
@@ -21,7 +24,8 @@ pub fn replay(source: &mut Source<'_>, options: Options, on_step: &mut dyn FnMut
     loop {
         let page = match source.next_page() {
             Ok(page) => page,
-            Err(error) => return Replay::Refused(error.to_string()),
+            Err(error) if error.bad_sequence().is_some() => return Replay::Refused(error.to_string()),
+            Err(error) => return Replay::Failed(unreadable(error)),
         };
         if page.is_empty() {
             break;

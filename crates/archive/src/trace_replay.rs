@@ -7,8 +7,13 @@ use std::path::{Path, PathBuf};
 use macp_kernel::trace::{Comparison, Event, Replayer, TracedVerdict};
 use serde::{Deserialize, Serialize};
 
+use crate::lines::{is_too_long, read_line};
+
 /// Names the format in the first line.
 const FORMAT: &str = "macp-trace/1";
+
+/// Longest line: an event of the largest payload in hex and room to spare.
+const LINE_BYTES_MAX: u64 = 320 * 1024 * 1024;
 
 /// One line of a trace file.
 #[derive(Debug, Serialize, Deserialize)]
@@ -40,6 +45,8 @@ pub struct TraceReport {
     pub different: u64,
     /// Events that were not recorded.
     pub lost: u64,
+    /// The last line was cut off, as it happens when the writing process is killed; it is not counted.
+    pub torn: bool,
 }
 
 /// An input that got another verdict.
@@ -71,21 +78,46 @@ pub fn is_trace(path: &Path) -> io::Result<bool> {
 
 /// Decides every event of a trace again and compares.
 pub fn replay_trace(path: &Path, on_difference: &mut dyn FnMut(&TraceDifference)) -> Result<TraceReport, TraceError> {
+    replay_trace_with(path, &mut |_| {}, on_difference)
+}
+
+/// As [`replay_trace`]; `progress` hears how many bytes of the file are done.
+pub fn replay_trace_with(
+    path: &Path,
+    progress: &mut dyn FnMut(u64),
+    on_difference: &mut dyn FnMut(&TraceDifference),
+) -> Result<TraceReport, TraceError> {
     let io = |source| TraceError::Io { path: path.to_owned(), source };
     if !is_trace(path).map_err(io)? {
         return Err(TraceError::Format { path: path.to_owned() });
     }
     let mut report = TraceReport::default();
     let mut replayer = Replayer::default();
-    for (number, text) in (1..).zip(BufReader::new(File::open(path).map_err(io)?).lines()) {
+    let mut reader = BufReader::new(File::open(path).map_err(io)?);
+    let mut bytes = 0;
+    for number in 1.. {
         let bad = |reason: String| TraceError::Line { line: number, reason };
-        let event = match serde_json::from_str(&text.map_err(io)?).map_err(|error| bad(error.to_string()))? {
-            TraceLine::Format(_) => continue,
-            TraceLine::Lost { lost } => {
+        let line = read_line(&mut reader, LINE_BYTES_MAX).map_err(|error| match is_too_long(&error) {
+            true => bad(error.to_string()),
+            false => io(error),
+        })?;
+        let Some(line) = line else {
+            break;
+        };
+        bytes += line.bytes.len() as u64 + 1;
+        progress(bytes);
+        let event = match serde_json::from_slice(&line.bytes) {
+            Ok(TraceLine::Event(event)) => event,
+            Ok(TraceLine::Format(_)) => continue,
+            Ok(TraceLine::Lost { lost }) => {
                 report.lost += lost;
                 continue;
             }
-            TraceLine::Event(event) => event,
+            Err(_) if !line.ended => {
+                report.torn = true;
+                break;
+            }
+            Err(error) => return Err(bad(error.to_string())),
         };
         report.events += 1;
         match replayer.feed(&event).map_err(bad)? {

@@ -1,62 +1,95 @@
 //! Writes recorded traces to files: off the hot path, bounded, and never at the cost of the server.
 //!
-//! A full file is rotated away and the oldest is deleted, so that a flood of bad requests cannot fill the disk. When
-//! the writer cannot keep up, events are dropped and the gap is written down as such.
+//! What waits to be written is bounded by count and by bytes, and files by size and number, so that a flood of bad
+//! requests can fill neither the memory nor the disk. Events that find no room or cannot be written are counted, and
+//! the gap is written down as such.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use macp_kernel::trace::Event;
+use macp_kernel::trace::{Event, TracedInput, TracedSignature};
 
+use crate::trace_file::TraceFiles;
 use crate::trace_replay::TraceLine;
 
 /// Events that may wait to be written.
-const QUEUE: usize = 8_192;
+const QUEUE_EVENTS_MAX: usize = 8_192;
 
-/// How long a written event may stay in a buffer while nothing follows.
+/// Bytes of events that may wait to be written. A single event above it is taken when nothing else waits.
+const QUEUE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// What an event occupies beside its texts.
+const EVENT_BYTES: usize = 512;
+
+/// Bytes of lines after which they are written out.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// How long a line may stay in the buffer.
 const FLUSH_AFTER: Duration = Duration::from_millis(200);
+
+/// How long to be silent about further failures after one was told.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
 /// The handle; recording never blocks.
 #[derive(Debug)]
 pub struct TraceWriter {
     queue: Mutex<Option<SyncSender<Box<Event>>>>,
-    dropped: Arc<AtomicU64>,
+    counters: Arc<Counters>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What both sides of the queue count.
+#[derive(Debug, Default)]
+struct Counters {
+    queued_bytes: AtomicU64,
+    dropped: AtomicU64,
+}
+
+impl Counters {
+    /// Takes room in the queue, if there is some.
+    fn reserve(&self, bytes: u64) -> bool {
+        let room = |queued: u64| (queued == 0 || queued + bytes <= QUEUE_BYTES_MAX).then_some(queued + bytes);
+        self.queued_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
+    }
+
+    fn release(&self, bytes: u64) {
+        self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 impl TraceWriter {
     /// Starts a new file at `path`; what was there is rotated away.
     pub fn create(path: &Path, bytes_per_file_max: u64, files_max: usize) -> io::Result<TraceWriter> {
-        let mut files = Files { path: path.to_owned(), bytes_max: bytes_per_file_max, files_max, written: 0 };
-        let file = files.rotate()?;
-        let (queue, events) = sync_channel(QUEUE);
-        let dropped = Arc::new(AtomicU64::new(0));
-        let lost = Arc::clone(&dropped);
-        let thread =
-            std::thread::Builder::new().name("macp-trace".into()).spawn(move || run(files, file, &events, &lost))?;
-        Ok(TraceWriter { queue: Mutex::new(Some(queue)), dropped, thread: Mutex::new(Some(thread)) })
+        let files = TraceFiles::create(path.to_owned(), bytes_per_file_max, files_max)?;
+        let (queue, events) = sync_channel(QUEUE_EVENTS_MAX);
+        let counters = Arc::new(Counters::default());
+        let pen = Pen::new(files, Arc::clone(&counters));
+        let thread = std::thread::Builder::new().name("macp-trace".into()).spawn(move || pen.run(&events))?;
+        Ok(TraceWriter { queue: Mutex::new(Some(queue)), counters, thread: Mutex::new(Some(thread)) })
     }
 
     pub fn record(&self, event: Event) {
+        let bytes = size(&event);
+        if !self.counters.reserve(bytes) {
+            self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let refused = match queue.as_ref().map(|queue| queue.try_send(Box::new(event))) {
-            Some(Ok(())) => false,
-            Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) | None => true,
-        };
-        if refused {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+        let taken = queue.as_ref().is_some_and(|queue| queue.try_send(Box::new(event)).is_ok());
+        if !taken {
+            self.counters.release(bytes);
+            self.counters.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Events that were not written.
     pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+        self.counters.dropped.load(Ordering::Relaxed)
     }
 
     /// Writes what is queued and stops. Blocks.
@@ -69,81 +102,176 @@ impl TraceWriter {
     }
 }
 
-fn run(mut files: Files, mut file: BufWriter<File>, events: &Receiver<Box<Event>>, dropped: &AtomicU64) {
-    use std::sync::mpsc::RecvTimeoutError;
-    let mut told = 0;
-    loop {
-        let event = match events.recv_timeout(FLUSH_AFTER) {
-            Ok(event) => Some(event),
-            Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => break,
-        };
-        let lost = dropped.load(Ordering::Relaxed);
-        let gap = (lost > told).then(|| TraceLine::Lost { lost: lost - told });
-        told = lost;
-        let lines = gap.into_iter().chain(event.map(TraceLine::Event));
-        let mut wrote = false;
-        for line in lines {
-            wrote = true;
-            if let Err(error) = files.write(&mut file, &line) {
-                tracing::error!(%error, path = %files.path.display(), "trace cannot be written");
-                dropped.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-        if !wrote && let Err(error) = file.flush() {
-            tracing::error!(%error, path = %files.path.display(), "trace cannot be written");
-        }
-    }
-    if let Err(error) = file.flush() {
-        tracing::error!(%error, path = %files.path.display(), "trace cannot be written");
-    }
-}
-
-/// The file being written and its predecessors, `path.1` being the newest of them.
-#[derive(Debug)]
-struct Files {
-    path: PathBuf,
-    bytes_max: u64,
-    files_max: usize,
-    written: u64,
-}
-
-impl Files {
-    fn write(&mut self, file: &mut BufWriter<File>, line: &TraceLine) -> io::Result<()> {
-        let mut bytes = serde_json::to_vec(line)?;
-        bytes.push(b'\n');
-        if self.written > 0 && self.written + bytes.len() as u64 > self.bytes_max {
-            file.flush()?;
-            *file = self.rotate()?;
-        }
-        file.write_all(&bytes)?;
-        self.written += bytes.len() as u64;
-        Ok(())
-    }
-
-    /// Moves every file one place on, lets the oldest fall off, and begins a new one with its header.
-    fn rotate(&mut self) -> io::Result<BufWriter<File>> {
-        let numbered = |number: usize| {
-            let mut name = self.path.as_os_str().to_owned();
-            name.push(format!(".{number}"));
-            PathBuf::from(name)
-        };
-        if self.path.exists() {
-            for number in (1..self.files_max.saturating_sub(1)).rev() {
-                if numbered(number).exists() {
-                    std::fs::rename(numbered(number), numbered(number + 1))?;
+/// What an event occupies in the queue.
+fn size(event: &Event) -> u64 {
+    let input = match &event.input {
+        TracedInput::Envelope { envelope, signature } => {
+            let signature = match signature {
+                TracedSignature::Absent => 0,
+                TracedSignature::Valid(text) | TracedSignature::Unregistered(text) | TracedSignature::Invalid(text) => {
+                    text.len()
                 }
-            }
-            if self.files_max > 1 {
-                std::fs::rename(&self.path, numbered(1))?;
+            };
+            envelope.len() + signature
+        }
+        TracedInput::Cancel { reason } => reason.len(),
+        TracedInput::Expire => 0,
+    };
+    (EVENT_BYTES + event.session_id.len() + input) as u64
+}
+
+/// The writing side.
+#[derive(Debug)]
+struct Pen {
+    files: TraceFiles,
+    counters: Arc<Counters>,
+    /// Whole lines that are not in the file yet, and how many of them are events.
+    buffer: Vec<u8>,
+    buffered: u64,
+    buffered_since: Instant,
+    /// Dropped events the file tells of, and those it will once the buffer is written.
+    told: u64,
+    telling: u64,
+    complaints: Complaints,
+}
+
+impl Pen {
+    fn new(files: TraceFiles, counters: Arc<Counters>) -> Pen {
+        Pen {
+            files,
+            counters,
+            buffer: Vec::new(),
+            buffered: 0,
+            buffered_since: Instant::now(),
+            told: 0,
+            telling: 0,
+            complaints: Complaints::default(),
+        }
+    }
+
+    fn run(mut self, events: &Receiver<Box<Event>>) {
+        loop {
+            let next = events.recv_timeout(FLUSH_AFTER);
+            self.tell_gap();
+            match next {
+                Ok(event) => {
+                    let bytes = size(&event);
+                    self.put(&TraceLine::Event(event), 1);
+                    self.counters.release(bytes);
+                    if self.buffer.len() >= BUFFER_BYTES || self.buffered_since.elapsed() >= FLUSH_AFTER {
+                        self.flush();
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => self.flush(),
+                Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        let file = OpenOptions::new().create(true).write(true).truncate(true).open(&self.path)?;
-        let mut file = BufWriter::new(file);
-        let mut header = serde_json::to_vec(&TraceLine::header())?;
-        header.push(b'\n');
-        file.write_all(&header)?;
-        self.written = header.len() as u64;
-        Ok(file)
+        self.flush();
+    }
+
+    fn tell_gap(&mut self) {
+        let dropped = self.counters.dropped.load(Ordering::Relaxed);
+        if dropped > self.telling {
+            let line = TraceLine::Lost { lost: dropped - self.telling };
+            if self.put(&line, 0) {
+                self.telling = dropped;
+            }
+        }
+    }
+
+    /// Puts a line into the buffer, and the file before it aside if it is full. False when the line is lost.
+    fn put(&mut self, line: &TraceLine, events: u64) -> bool {
+        let mut bytes = match serde_json::to_vec(line) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.failed(&error.into(), events);
+                return false;
+            }
+        };
+        bytes.push(b'\n');
+        if self.files.is_full(self.buffer.len(), bytes.len()) {
+            self.flush();
+            if let Err(error) = self.files.rotate() {
+                self.failed(&error, events);
+                return false;
+            }
+        }
+        if self.buffer.is_empty() {
+            self.buffered_since = Instant::now();
+        }
+        self.buffer.append(&mut bytes);
+        self.buffered += events;
+        true
+    }
+
+    fn flush(&mut self) {
+        if self.buffer.is_empty() {
+            return;
+        }
+        let written = self.files.write(&self.buffer);
+        self.buffer.clear();
+        let events = std::mem::take(&mut self.buffered);
+        match written {
+            Ok(()) => self.told = self.telling,
+            Err(error) => {
+                // Gaps that only the lost lines told of are told again.
+                self.telling = self.told;
+                self.failed(&error, events);
+            }
+        }
+    }
+
+    /// Counts what was lost, and complains.
+    fn failed(&mut self, error: &io::Error, events: u64) {
+        self.counters.dropped.fetch_add(events, Ordering::Relaxed);
+        if let Some(silent) = self.complaints.due(Instant::now()) {
+            let path = self.files.path().display();
+            let dropped = self.counters.dropped.load(Ordering::Relaxed);
+            tracing::error!(%error, %path, dropped, failures_not_logged = silent, "trace cannot be written");
+        }
+    }
+}
+
+/// Keeps a failing disk from filling the log as well.
+#[derive(Debug, Default)]
+struct Complaints {
+    last: Option<Instant>,
+    silent: u64,
+}
+
+impl Complaints {
+    /// Whether to complain now, and how many failures went untold since the last time.
+    fn due(&mut self, now: Instant) -> Option<u64> {
+        if self.last.is_some_and(|last| now.duration_since(last) < COMPLAIN_EVERY) {
+            self.silent += 1;
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.silent))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failing_disk_is_told_at_once_and_then_once_a_minute() {
+        let mut complaints = Complaints::default();
+        let begin = Instant::now();
+        let told: Vec<_> = (0..200)
+            .filter_map(|second| complaints.due(begin + Duration::from_secs(second)).map(|n| (second, n)))
+            .collect();
+        assert_eq!(told, [(0, 0), (60, 59), (120, 59), (180, 59)]);
+    }
+
+    #[test]
+    fn the_queue_is_bounded_in_bytes_and_takes_a_huge_event_alone() {
+        let counters = Counters::default();
+        assert!(counters.reserve(QUEUE_BYTES_MAX * 4));
+        assert!(!counters.reserve(1));
+        counters.release(QUEUE_BYTES_MAX * 4);
+        assert!(counters.reserve(1) && counters.reserve(QUEUE_BYTES_MAX - 1));
+        assert!(!counters.reserve(1));
     }
 }

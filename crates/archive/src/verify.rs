@@ -105,7 +105,8 @@ fn verify_signature(entry: &Entry, keys: &Keys) -> Result<Signed, String> {
     Ok(Signed::Unchecked)
 }
 
-fn unreadable(error: ReadError) -> Unreadable {
+/// The failure behind an error that names no bad entry.
+pub(crate) fn unreadable(error: ReadError) -> Unreadable {
     match error {
         ReadError::Failure(failure) => Unreadable::Store(failure),
         ReadError::File(error) => Unreadable::File(error),

@@ -2,11 +2,17 @@
 
 mod common;
 
+use std::path::Path;
+
 use common::{decision, export, store_with, verify_file};
-use macp_archive::{ExportFile, ImportError, Imported, Replay, Source, import, replay};
+use macp_archive::{ExportFile, FileError, ImportError, Imported, Replay, Source, Unreadable, replay};
 use macp_kernel::replay::Options;
 use macp_kernel::{SignatureCheck, State};
-use macp_ledger::{MemoryStore, Store};
+use macp_ledger::{Append, AppendError, Failure, FailureKind, Filter, Head, History, MemoryStore, Record, Store};
+
+fn import(path: &Path, store: &dyn Store) -> Result<Imported, ImportError> {
+    macp_archive::import(ExportFile::open(path).expect("an export"), store, &mut |_| {})
+}
 
 #[test]
 fn an_export_verifies_and_replays_offline() {
@@ -133,4 +139,74 @@ fn a_history_under_another_name_is_found() {
     let text = String::from_utf8(export(&store_with("s", 4), "s")).expect("text");
     std::fs::write(&path, text.replacen(r#""session_id":"s""#, r#""session_id":"t""#, 1)).expect("written");
     assert_eq!(verify_file(&path).expect("readable").bad.expect("found").sequence, 1);
+}
+
+#[test]
+fn a_damaged_header_is_told_from_a_file_of_another_kind() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("s.jsonl");
+    let good = export(&store_with("s", 4), "s");
+    let header = good.iter().position(|byte| *byte == b'\n').expect("a line");
+    let mut damaged = 0;
+    for at in 0..header {
+        let mut bad = good.clone();
+        bad[at] ^= 0x01;
+        std::fs::write(&path, &bad).expect("written");
+        match ExportFile::open(&path) {
+            Err(error @ FileError::Header { .. }) => {
+                assert_eq!(error.bad_sequence(), Some(0));
+                damaged += 1;
+            }
+            Err(error) => panic!("byte {at}: {error:?}"),
+            Ok(_) => assert!(!verify_file(&path).expect("readable").ok(), "byte {at}"),
+        }
+    }
+    assert!(damaged > 0);
+    for other in [&b"hello\n"[..], b"", b"{}\n", &[b'x'; 100_000]] {
+        std::fs::write(&path, other).expect("written");
+        let error = ExportFile::open(&path).expect_err("no export");
+        assert!(matches!(error, FileError::Format { .. }), "{error:?}");
+        assert_eq!(error.bad_sequence(), None);
+    }
+}
+
+/// A store whose device gives nothing back.
+#[derive(Debug)]
+struct Broken(MemoryStore);
+
+impl Store for Broken {
+    fn append(&self, batch: &[Append]) -> Vec<Result<(), AppendError>> {
+        self.0.append(batch)
+    }
+    fn head(&self, session_id: &str) -> Result<Option<Head>, Failure> {
+        self.0.head(session_id)
+    }
+    fn read(&self, _: &str, _: u64, _: usize, _: usize) -> Result<Vec<Record>, Failure> {
+        Err(Failure::new(FailureKind::Io, "read"))
+    }
+    fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure> {
+        self.0.list(after, limit, filter)
+    }
+    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Head>, Failure> {
+        self.0.due(now_ms, limit)
+    }
+    fn next_deadline(&self) -> Result<Option<i64>, Failure> {
+        self.0.next_deadline()
+    }
+    fn open_sessions(&self) -> Result<u64, Failure> {
+        self.0.open_sessions()
+    }
+    fn probe(&self) -> Result<(), Failure> {
+        self.0.probe()
+    }
+}
+
+#[test]
+fn a_failing_read_is_no_refusal() {
+    let store = Broken(store_with("s", 4));
+    let history = History::open(&store, "s").expect("readable").expect("there");
+    match replay(&mut Source::Store(history), Options::default(), &mut |_| {}) {
+        Replay::Failed(Unreadable::Store(failure)) => assert_eq!(failure.kind(), FailureKind::Io),
+        other => panic!("{other:?}"),
+    }
 }

@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 
 use common::{AT, command, decision, envelope};
-use macp_archive::{TraceWriter, is_trace, replay_trace};
+use macp_archive::{TraceError, TraceWriter, is_trace, replay_trace, replay_trace_with};
 use macp_kernel::trace::{Event, TracedVerdict};
 use macp_kernel::{Command, Limits, Session, SignatureCheck, step};
 
@@ -103,4 +103,92 @@ fn other_files_are_no_traces() {
     std::fs::write(&path, "hello\n").expect("written");
     assert!(!is_trace(&path).expect("readable"));
     assert!(replay_trace(&path, &mut |_| {}).is_err());
+}
+
+#[test]
+fn a_line_cut_off_by_a_kill_is_told_and_the_rest_replays() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("trace.jsonl");
+    write(&path, events("s"));
+    let whole = std::fs::read(&path).expect("readable");
+    let last = whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').expect("lines") + 1;
+    for end in [last + 1, last + 20, whole.len() - 2] {
+        std::fs::write(&path, &whole[..end]).expect("written");
+        let report = replay_trace(&path, &mut |difference| panic!("{difference:?}")).expect("a trace");
+        assert_eq!((report.events, report.same, report.torn), (7, 7, true), "cut at {end}");
+    }
+    // Only the end of its line is missing.
+    std::fs::write(&path, &whole[..whole.len() - 1]).expect("written");
+    let report = replay_trace(&path, &mut |difference| panic!("{difference:?}")).expect("a trace");
+    assert_eq!((report.events, report.torn), (8, false));
+    // In the middle it is no accident of that kind.
+    let mut damaged = whole[..last + 20].to_vec();
+    damaged.push(b'\n');
+    std::fs::write(&path, damaged).expect("written");
+    assert!(matches!(replay_trace(&path, &mut |_| {}), Err(TraceError::Line { line: 9, .. })));
+}
+
+#[test]
+fn progress_reaches_the_length_of_the_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("trace.jsonl");
+    write(&path, events("s"));
+    let mut heard = Vec::new();
+    replay_trace_with(&path, &mut |bytes| heard.push(bytes), &mut |_| {}).expect("a trace");
+    assert!(heard.is_sorted());
+    assert_eq!(heard.last().copied(), Some(std::fs::metadata(&path).expect("there").len()));
+}
+
+#[cfg(unix)]
+#[test]
+fn only_the_owner_reads_a_trace() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("trace.jsonl");
+    write(&path, events("s"));
+    let mode = std::fs::metadata(&path).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+/// A pipe that nobody reads is a disk that does not keep up.
+#[cfg(unix)]
+#[test]
+fn events_waiting_for_a_slow_disk_are_bounded_in_bytes() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo runs").success());
+    let (open, opened) = std::sync::mpsc::channel();
+    let (go, may_read) = std::sync::mpsc::channel::<()>();
+    let reader = {
+        let path = path.clone();
+        std::thread::spawn(move || {
+            let mut pipe = std::fs::File::open(path).expect("a pipe");
+            open.send(()).expect("the test listens");
+            may_read.recv().expect("the test says when");
+            let mut text = String::new();
+            std::io::Read::read_to_string(&mut pipe, &mut text).expect("text");
+            text
+        })
+    };
+    let writer = TraceWriter::create(&path, u64::MAX, 1).expect("a file");
+    opened.recv().expect("the reader is there");
+    let payload = vec![b'x'; 1024 * 1024];
+    let sent = 100;
+    for number in 0..sent {
+        let command = command(envelope("s", "Vote", &format!("m{number}"), "bob", &payload), SignatureCheck::Absent);
+        let verdict = TracedVerdict::Rejected { code: "SESSION_NOT_FOUND".into(), operational: false };
+        writer.record(Event::new(AT, "s", 0, &command, &Limits::default(), verdict));
+    }
+    // In hex each is above 2 MiB, of 64 MiB that may wait; a few are in the hands of the writer.
+    let dropped = writer.dropped();
+    assert!((60..80).contains(&dropped), "{dropped}");
+    go.send(()).expect("the reader listens");
+    writer.finish();
+    let text = reader.join().expect("the reader ends");
+    let told: u64 = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(r#"{"lost":{"lost":"#)?.strip_suffix("}}")?.parse::<u64>().ok())
+        .sum();
+    assert_eq!(told, dropped, "the gap is not told");
+    assert_eq!(text.matches(r#"{"event":"#).count() as u64, sent - dropped);
 }

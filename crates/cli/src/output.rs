@@ -10,6 +10,7 @@ use serde::Serialize;
 #[derive(Debug)]
 pub(crate) struct Output {
     json: bool,
+    terminal: bool,
     colour: bool,
     stdout: RefCell<BufWriter<Stdout>>,
 }
@@ -28,16 +29,18 @@ pub(crate) enum Paint {
 impl Output {
     pub(crate) fn new(json: bool) -> Output {
         let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Output {
-            json,
-            colour: io::stdout().is_terminal() && !no_colour,
-            stdout: RefCell::new(BufWriter::new(io::stdout())),
-        }
+        let terminal = io::stdout().is_terminal();
+        Output { json, terminal, colour: terminal && !no_colour, stdout: RefCell::new(BufWriter::new(io::stdout())) }
     }
 
     /// Whether data is asked for as JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.json
+    }
+
+    /// Whether data scrolls by before someone's eyes.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.terminal
     }
 
     /// Writes one line of data for people.

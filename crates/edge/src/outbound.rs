@@ -1,8 +1,10 @@
 //! Streams to clients: a bounded channel, and a producer that ends with the client, by its own result or its panic.
 
 use std::future::Future;
+use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
@@ -11,7 +13,7 @@ use crate::guard::{Panicked, caught};
 use crate::status;
 
 /// Messages made and not yet taken by the transport.
-const BUFFER: usize = 64;
+pub(crate) const BUFFER: usize = 64;
 
 pub(crate) type Outbound<T> = ReceiverStream<Result<T, Status>>;
 
@@ -27,9 +29,40 @@ impl<T> Sink<T> {
         self.sender.send(Ok(message)).await.map_err(|_left| gone())
     }
 
-    /// As [`Sink::send`], for producers on a thread of their own.
-    pub(crate) fn blocking_send(&self, message: T) -> Result<(), Status> {
-        self.sender.blocking_send(Ok(message)).map_err(|_left| gone())
+    /// For a producer on a thread of its own.
+    pub(crate) fn blocking(self, drain: Drain, patience: Duration) -> BlockingSink<T> {
+        BlockingSink { sink: self, runtime: Handle::current(), drain, patience }
+    }
+}
+
+/// A [`Sink`] for a producer on a thread of its own. A client that does not read must not hold that thread, nor what
+/// the producer has taken out, so every wait ends: by the client, by a drain, or by patience running out.
+#[derive(Debug)]
+pub(crate) struct BlockingSink<T> {
+    sink: Sink<T>,
+    runtime: Handle,
+    drain: Drain,
+    patience: Duration,
+}
+
+impl<T> BlockingSink<T> {
+    pub(crate) fn send(&self, message: T) -> Result<(), Status> {
+        if self.drain.has_begun() {
+            return Err(status::shutting_down());
+        }
+        match self.sink.sender.try_send(Ok(message)) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Closed(_)) => Err(gone()),
+            Err(TrySendError::Full(message)) => self.runtime.block_on(self.send_slowly(message)),
+        }
+    }
+
+    async fn send_slowly(&self, message: Result<T, Status>) -> Result<(), Status> {
+        tokio::select! {
+            sent = self.sink.sender.send(message) => sent.map_err(|_left| gone()),
+            () = self.drain.begun() => Err(status::shutting_down()),
+            () = tokio::time::sleep(self.patience) => Err(status::lagged()),
+        }
     }
 }
 
@@ -45,7 +78,17 @@ where
     F: Future<Output = Result<(), Status>> + Send + 'static,
     P: FnOnce(Sink<T>) -> F,
 {
-    let (sender, receiver) = mpsc::channel(BUFFER);
+    produce_buffered(BUFFER, producer)
+}
+
+/// As [`produce`], for messages so large or so small that their number matters.
+pub(crate) fn produce_buffered<T, F, P>(buffer: usize, producer: P) -> Outbound<T>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<(), Status>> + Send + 'static,
+    P: FnOnce(Sink<T>) -> F,
+{
+    let (sender, receiver) = mpsc::channel(buffer);
     let producing = caught(producer(Sink { sender: sender.clone() }));
     tokio::spawn(async move {
         let end = tokio::select! {
@@ -80,6 +123,7 @@ where
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::oneshot;
     use tokio_stream::StreamExt;
     use tonic::Code;
 
@@ -108,6 +152,51 @@ mod tests {
         });
         drop(stream);
         assert!(released.await.is_err(), "the producer was dropped and what it held with it");
+    }
+
+    /// A producer on a thread of its own that sends until it is stopped, and the word of how it was.
+    fn endless(drain: &Drain, patience: Duration) -> (Outbound<()>, oneshot::Receiver<Status>) {
+        let (stopped, stop) = oneshot::channel();
+        let drain = drain.clone();
+        let stream = produce(|sink| async move {
+            let sink = sink.blocking(drain, patience);
+            let sending = tokio::task::spawn_blocking(move || {
+                let status = loop {
+                    if let Err(status) = sink.send(()) {
+                        break status;
+                    }
+                };
+                let _nobody_waits = stopped.send(status.clone());
+                Err(status)
+            });
+            sending.await.expect("the thread does not panic")
+        });
+        (stream, stop)
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_does_not_hold_a_thread() {
+        let (stream, stop) = endless(&Drain::new(), Duration::from_millis(20));
+        let status = stop.await.expect("the thread lets go");
+        assert_eq!(status.metadata().get(status::ERROR_CODE).expect("a code"), "STREAM_LAGGED");
+        let messages: Vec<_> = stream.collect().await;
+        assert_eq!(messages.len(), BUFFER + 1, "what was made before comes first");
+        assert!(messages[BUFFER].is_err());
+    }
+
+    #[tokio::test]
+    async fn a_drain_and_a_leave_free_a_waiting_thread() {
+        const FOR_EVER: Duration = Duration::from_secs(1_000_000);
+        let drain = Drain::new();
+        let (mut stream, stop) = endless(&drain, FOR_EVER);
+        assert!(stream.next().await.expect("a message").is_ok());
+        drain.begin();
+        assert_eq!(stop.await.expect("the thread lets go").code(), Code::Unavailable);
+
+        let (mut stream, stop) = endless(&Drain::new(), FOR_EVER);
+        assert!(stream.next().await.expect("a message").is_ok());
+        drop(stream);
+        assert_eq!(stop.await.expect("the thread lets go").code(), Code::Cancelled);
     }
 
     #[tokio::test]

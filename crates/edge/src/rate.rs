@@ -1,18 +1,20 @@
 //! How much one sender may ask for: a sliding minute, with a bucket for SessionStarts and one for everything else.
 //!
 //! Time comes in as an argument. Memory is bounded: a sender costs a fixed number of counters, and once too many are
-//! tracked all further ones share a bucket, so that inventing names gains nothing.
+//! tracked all further ones share a bucket, so that inventing names gains nothing. So do names longer than any sender's
+//! may be.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use macp_kernel::ID_BYTES_MAX;
 use smol_str::SmolStr;
 
 /// Counters per window: one a second. A request counts for 60 s and at most one second more.
 const SLOTS: usize = 60;
 
-/// Senders with buckets of their own, some 5 MB of counters.
+/// Senders with buckets of their own: some 5 MB of counters, and at most half as much for the names.
 const SENDERS_MAX: usize = 10_000;
 
 /// What is being asked for.
@@ -99,6 +101,9 @@ impl Limiter {
 
 impl Buckets {
     fn of(&mut self, sender: &str, senders_max: usize, now: Duration) -> &mut Sender {
+        if sender.len() > ID_BYTES_MAX {
+            return &mut self.others;
+        }
         if !self.senders.contains_key(sender) {
             if self.senders.len() >= senders_max && self.swept != now.as_secs() {
                 self.swept = now.as_secs();
@@ -209,6 +214,16 @@ mod tests {
         assert_eq!(limiter.take("g", Kind::Start, at(60_000)), Ok(()));
         let buckets = limiter.buckets.lock().expect("not poisoned");
         assert_eq!(buckets.senders.keys().collect::<Vec<_>>(), ["g"]);
+    }
+
+    #[test]
+    fn names_too_long_for_a_sender_are_not_kept() {
+        let limiter = Limiter::new(ONLY_STARTS).expect("limited");
+        for (index, expected) in [(0, true), (1, true), (2, false)] {
+            let name = format!("{index}{}", "x".repeat(ID_BYTES_MAX));
+            assert_eq!(limiter.take(&name, Kind::Start, at(0)).is_ok(), expected, "they share a bucket");
+        }
+        assert!(limiter.buckets.lock().expect("not poisoned").senders.is_empty());
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct Settings {
     pub streams_per_connection_max: u32,
     /// How long a unary call may take.
     pub request_timeout: Duration,
+    /// How long a history being streamed waits for a client that does not read.
+    pub stalled_reader_timeout: Duration,
     /// How long a drain waits for what is in flight.
     pub drain_timeout: Duration,
     /// The agent id of the runtime itself.
@@ -63,6 +65,7 @@ impl Default for Settings {
             list_page_size_max: 1000,
             streams_per_connection_max: 1024,
             request_timeout: Duration::from_secs(30),
+            stalled_reader_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(10),
             runtime_id: "macp-runtime".to_owned(),
             reflection: true,

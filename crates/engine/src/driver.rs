@@ -2,7 +2,7 @@
 //!
 //! A task and not a thread, because requests come from tasks and answers go to tasks: on the runtime's own threads both
 //! are a push to a local queue, between threads each is a wake-up by the kernel. A step takes microseconds and never
-//! blocks.
+//! blocks. A step that panics costs its session what was decided and not yet written, and nothing else.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::feed::Feed;
 use crate::gate::Permit;
+use crate::panic::contain;
 use crate::writer::Batch;
 use crate::{Answer, Effect, Error, Event, Observer, Outgoing, Shard};
 
@@ -53,14 +54,21 @@ pub(crate) async fn run(mut shard: Shard<Waiter>, mut wiring: Wiring) {
     let mut events = Vec::new();
     while wiring.events.recv_many(&mut events, EVENTS_PER_FLUSH_MAX).await > 0 {
         for event in events.drain(..) {
-            shard.step(event, clock(), &mut effects);
+            let session_id = event.session_id().map(Arc::clone);
+            let stepped = contain("a step", session_id.as_deref(), || shard.step(event, clock(), &mut effects));
+            if let (Err(_logged), Some(session_id)) = (stepped, session_id) {
+                shard.abandon(&session_id, &mut effects);
+            }
         }
         shard.flush(&mut effects);
         wiring.resident.store(shard.resident(), Ordering::Relaxed);
         for effect in effects.drain(..) {
             match effect {
                 Effect::Append(append) => appends.push(append),
-                other => perform(other, &wiring),
+                other => {
+                    // An answer that is lost with it reaches its asker as an internal error.
+                    let _logged = contain("an effect", None, || perform(other, &wiring));
+                }
             }
         }
         if !appends.is_empty() {
@@ -85,5 +93,56 @@ fn perform(effect: Effect<Waiter>, wiring: &Wiring) {
         }
         Effect::Send(Outgoing::Lifecycle(lifecycle)) => wiring.feed.announce(lifecycle),
         Effect::Send(Outgoing::Trace(event)) => wiring.observer.traced(*event),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use macp_kernel::Limits;
+
+    use super::*;
+    use crate::gate::Gate;
+    use crate::{Request, RequestKind, Silent};
+
+    fn read(gate: &Arc<Gate>, session_id: &str) -> (Event<Waiter>, oneshot::Receiver<Result<Answer, Error>>) {
+        let (answer, answered) = oneshot::channel();
+        let reply = Waiter { answer, permit: gate.enter(0).expect("there is room") };
+        (Event::Request(Request { session_id: session_id.into(), kind: RequestKind::Read, reply }), answered)
+    }
+
+    #[tokio::test]
+    async fn a_step_that_panics_fails_its_session_and_the_shard_goes_on() {
+        let (events, receiver) = mpsc::unbounded_channel();
+        let (loads, to_load) = channel();
+        let (batches, _batches) = channel();
+        let (ended, _ended) = channel();
+        let wiring = Wiring {
+            index: 0,
+            events: receiver,
+            loads: Arc::new(Mutex::new(loads)),
+            batches,
+            feed: Arc::new(Feed::new(1)),
+            observer: Arc::new(Silent),
+            resident: Arc::default(),
+            _ended: ended,
+        };
+        let shard = Shard::new(Limits::default(), 10, 1_000, false);
+        let driver = tokio::spawn(run(shard, wiring));
+        let gate = Gate::new(10, 10);
+        let (bad, bad_answered) = read(&gate, "bad");
+        let (good, good_answered) = read(&gate, "good");
+        events.send(bad).expect("the shard runs");
+        // Nothing of this session is being written, so that the shard's assertion fails.
+        events.send(Event::Appended { session_id: "bad".into(), result: Ok(()) }).expect("the shard runs");
+        assert!(matches!(bad_answered.await.expect("answered"), Err(Error::Internal)));
+        events.send(good).expect("the shard runs");
+        events.send(Event::Loaded { session_id: "good".into(), result: Ok(None) }).expect("the shard runs");
+        assert!(matches!(good_answered.await.expect("answered"), Ok(Answer::Read(None))));
+        assert_eq!(to_load.try_iter().map(|id| id.to_string()).collect::<Vec<_>>(), ["bad", "good"]);
+        drop(events);
+        driver.await.expect("the driver ends by itself");
+        assert_eq!(gate.requests(), 0);
     }
 }

@@ -8,6 +8,7 @@ use std::thread::{Builder, JoinHandle};
 
 use macp_kernel::{Caller, Command, Input, Limits, Rejection, SignatureCheck, ambient, trace};
 use macp_ledger::Store;
+use macp_wire::codes::Code;
 use macp_wire::v1::Envelope;
 use prost::Message;
 use tokio::sync::{broadcast, mpsc, oneshot};
@@ -18,8 +19,9 @@ use crate::feed::Feed;
 use crate::gate::Gate;
 use crate::shard::{Answer, Event, Reply, Request, RequestKind, Shard, Snapshot};
 use crate::subscription::Subscription;
+use crate::sweeper::Sweeper;
 use crate::writer::Health;
-use crate::{Error, Lifecycle, Observer, Options, Signal, loader, sweeper, writer};
+use crate::{Error, Lifecycle, Observer, Options, Signal, loader, writer};
 
 /// Threads that load sessions, so that one long history does not hold up the next session.
 const LOADERS: usize = 2;
@@ -143,7 +145,7 @@ impl Engine {
                         (0..inner.shards.len()).for_each(|shard| inner.relay(shard, Event::Tick));
                     }
                 };
-                sweeper::run(store, health, feed, stop, clock, expire, tick);
+                Sweeper::new(store, health, feed).run(&stop, clock, expire, tick);
             })?);
         }
         let stop = Stop { sweeper: sweeper_stop, shards_ended, shards: tasks, threads };
@@ -158,10 +160,26 @@ impl Engine {
             Input::Cancel { reason } => reason.len() as u64,
             Input::Expire => 0,
         };
-        match self.request(session_id, RequestKind::Command(Box::new(command)), bytes).await? {
-            Answer::Verdict(reply) => Ok(reply),
-            Answer::Read(_) => unreachable!("a command is answered by a verdict"),
+        let traced = self.inner.options.trace.then(|| command.clone());
+        match self.request(session_id, RequestKind::Command(Box::new(command)), bytes).await {
+            Ok(Answer::Verdict(reply)) => Ok(reply),
+            Ok(Answer::Read(_)) => unreachable!("a command is answered by a verdict"),
+            Err(error) => {
+                if let Some(command) = traced {
+                    self.trace_failure(session_id, &command, &error);
+                }
+                Err(error)
+            }
         }
+    }
+
+    /// A command that got no verdict was refused for reasons outside the replay boundary. Where its session stood is
+    /// not known, and nobody compares it.
+    fn trace_failure(&self, session_id: &str, command: &Command, error: &Error) {
+        let code = if matches!(error, Error::Overloaded) { Code::RateLimited } else { Code::InternalError };
+        let verdict = (&Rejection::operational(code, error.to_string())).into();
+        let event = trace::Event::new(clock(), session_id, 0, command, &self.inner.options.limits, verdict);
+        self.inner.observer.traced(event);
     }
 
     /// What a session is like now; none if there is no such session.
@@ -178,7 +196,10 @@ impl Engine {
         let (answer, answered) = oneshot::channel();
         let reply = Waiter { answer, permit };
         inner.relay(inner.shard_of(session_id), Event::Request(Request { session_id: session_id.into(), kind, reply }));
-        answered.await.unwrap_or(Err(Error::ShuttingDown))
+        // The way to answer is lost in a shutdown, or in a panic.
+        answered
+            .await
+            .unwrap_or_else(|_lost| Err(if inner.gate.is_closed() { Error::ShuttingDown } else { Error::Internal }))
     }
 
     /// Passes a Signal or Progress on to those who watch; none when the envelope is neither.

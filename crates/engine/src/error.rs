@@ -23,6 +23,9 @@ pub enum Error {
     /// The chain covers what a history says, not under which name it is kept.
     #[error("the history kept for session {expected:?} is that of session {found:?}")]
     Foreign { expected: String, found: String },
+    /// The engine met a mistake of its own. The session is read again from its history, others are not concerned.
+    #[error("the server met an internal error, the outcome is unknown; retrying with the same message_id is safe")]
+    Internal,
 }
 
 impl From<Failure> for Error {

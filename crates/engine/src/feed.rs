@@ -1,5 +1,5 @@
 //! What leaves the engine besides answers, always after it is durable: envelopes to the subscribers of a session,
-//! lifecycle events and signals to watchers.
+//! lifecycle events and signals to watchers. Every queue is bounded by count and by bytes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,7 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use macp_ledger::{Record, record};
 use macp_wire::history::v1::{Entry, entry};
 use macp_wire::v1::{Envelope, SessionMetadata};
+use prost::Message;
 use tokio::sync::{broadcast, mpsc};
+
+use crate::watchers::Watchers;
+
+/// Bytes of envelopes a subscriber may fall behind; several of the largest there are.
+const BYTES_BEHIND_MAX: usize = 8 * 1024 * 1024;
 
 /// An accepted envelope on its way to a subscriber.
 #[derive(Clone, Debug)]
@@ -58,21 +64,41 @@ pub(crate) struct Feed {
     sessions: Mutex<HashMap<Arc<str>, Vec<Subscriber>>>,
     /// How many subscribers there are, so that the common case of none costs no lock.
     subscribers: AtomicUsize,
-    lifecycle: broadcast::Sender<Arc<Lifecycle>>,
-    signals: broadcast::Sender<Arc<Signal>>,
+    lifecycle: Watchers<Lifecycle>,
+    signals: Watchers<Signal>,
 }
 
 #[derive(Debug)]
 struct Subscriber {
     sender: mpsc::Sender<Delivery>,
-    lagged: Arc<AtomicBool>,
+    behind: Arc<Behind>,
+}
+
+/// How far a subscriber is behind, as both ends see it.
+#[derive(Debug, Default)]
+struct Behind {
+    bytes: AtomicUsize,
+    lagged: AtomicBool,
 }
 
 /// The receiving end of a session's live feed.
 #[derive(Debug)]
 pub(crate) struct Live {
-    pub(crate) receiver: mpsc::Receiver<Delivery>,
-    pub(crate) lagged: Arc<AtomicBool>,
+    receiver: mpsc::Receiver<Delivery>,
+    behind: Arc<Behind>,
+}
+
+impl Live {
+    /// None when the feed has ended, or has dropped this subscriber: [`Live::has_lagged`] tells which.
+    pub(crate) async fn next(&mut self) -> Option<Delivery> {
+        let delivery = self.receiver.recv().await?;
+        self.behind.bytes.fetch_sub(delivery.envelope.encoded_len(), Ordering::AcqRel);
+        Some(delivery)
+    }
+
+    pub(crate) fn has_lagged(&self) -> bool {
+        self.behind.lagged.load(Ordering::Acquire)
+    }
 }
 
 impl Feed {
@@ -80,20 +106,20 @@ impl Feed {
         Feed {
             sessions: Mutex::default(),
             subscribers: AtomicUsize::new(0),
-            lifecycle: broadcast::Sender::new(watcher_buffer),
-            signals: broadcast::Sender::new(watcher_buffer),
+            lifecycle: Watchers::new(watcher_buffer),
+            signals: Watchers::new(watcher_buffer),
         }
     }
 
     /// Joins a session's live feed; what was committed before is the history's to tell.
     pub(crate) fn join(&self, session_id: &Arc<str>, buffer: usize) -> Live {
         let (sender, receiver) = mpsc::channel(buffer);
-        let lagged = Arc::new(AtomicBool::new(false));
-        let subscriber = Subscriber { sender, lagged: Arc::clone(&lagged) };
+        let behind = Arc::new(Behind::default());
+        let subscriber = Subscriber { sender, behind: Arc::clone(&behind) };
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.entry(Arc::clone(session_id)).or_default().push(subscriber);
         self.subscribers.fetch_add(1, Ordering::SeqCst);
-        Live { receiver, lagged }
+        Live { receiver, behind }
     }
 
     /// Hands committed records to the session's subscribers. A full subscriber is dropped and told why; one that left
@@ -118,8 +144,10 @@ impl Feed {
         }
     }
 
-    /// Forgets subscribers that left without being noticed, because their session is quiet.
+    /// Forgets subscribers and watchers that left without being noticed, because all is quiet.
     pub(crate) fn prune(&self) {
+        self.lifecycle.prune();
+        self.signals.prune();
         if self.subscribers.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -136,35 +164,44 @@ impl Feed {
         });
     }
 
-    /// Nobody watching is not an error.
     pub(crate) fn announce(&self, lifecycle: Lifecycle) {
-        if self.lifecycle.receiver_count() > 0 {
-            let _nobody_left = self.lifecycle.send(Arc::new(lifecycle));
+        if !self.lifecycle.is_empty() {
+            let size = lifecycle.session.encoded_len();
+            self.lifecycle.tell(lifecycle, size);
         }
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        if self.signals.receiver_count() > 0 {
-            let _nobody_left = self.signals.send(Arc::new(signal));
+        if !self.signals.is_empty() {
+            let size = signal.envelope.encoded_len();
+            self.signals.tell(signal, size);
         }
     }
 
     pub(crate) fn watch_lifecycle(&self) -> broadcast::Receiver<Arc<Lifecycle>> {
-        self.lifecycle.subscribe()
+        self.lifecycle.join()
     }
 
     pub(crate) fn watch_signals(&self) -> broadcast::Receiver<Arc<Signal>> {
-        self.signals.subscribe()
+        self.signals.join()
     }
 }
 
 impl Subscriber {
     /// Whether the subscriber stays.
     fn deliver(&self, delivery: &Delivery, subscribers: &AtomicUsize) -> bool {
-        match self.sender.try_send(delivery.clone()) {
-            Ok(()) => return true,
-            Err(mpsc::error::TrySendError::Full(_)) => self.lagged.store(true, Ordering::Release),
-            Err(mpsc::error::TrySendError::Closed(_)) => {}
+        let size = delivery.envelope.encoded_len();
+        // Counted before it is sent, so that the receiver never takes off what is not there yet.
+        let behind = self.behind.bytes.fetch_add(size, Ordering::AcqRel);
+        let fits = behind == 0 || behind.saturating_add(size) <= BYTES_BEHIND_MAX;
+        if fits {
+            match self.sender.try_send(delivery.clone()) {
+                Ok(()) => return true,
+                Err(mpsc::error::TrySendError::Full(_)) => self.behind.lagged.store(true, Ordering::Release),
+                Err(mpsc::error::TrySendError::Closed(_)) => {}
+            }
+        } else {
+            self.behind.lagged.store(true, Ordering::Release);
         }
         subscribers.fetch_sub(1, Ordering::SeqCst);
         false

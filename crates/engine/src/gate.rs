@@ -35,7 +35,7 @@ impl Gate {
     }
 
     pub(crate) fn enter(self: &Arc<Self>, bytes: u64) -> Result<Permit, Error> {
-        if self.closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             return Err(Error::ShuttingDown);
         }
         let requests = self.requests.fetch_add(1, Ordering::AcqRel);
@@ -47,6 +47,10 @@ impl Gate {
             return Err(Error::Overloaded);
         }
         Ok(permit)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     pub(crate) fn close(&self) {

@@ -20,9 +20,11 @@ mod gate;
 mod loader;
 mod observer;
 mod options;
+mod panic;
 mod shard;
 mod subscription;
 mod sweeper;
+mod watchers;
 mod writer;
 
 pub use engine::Engine;

@@ -8,6 +8,7 @@ use macp_kernel::{Session, replay};
 use macp_ledger::{Hash, History, Store};
 
 use crate::Error;
+use crate::panic::contain;
 
 /// A session as its history left it.
 #[derive(Debug)]
@@ -56,7 +57,7 @@ pub(crate) fn run(
         let Ok(session_id) = next else {
             return;
         };
-        let loaded = load(&*store, &session_id);
+        let loaded = contain("a load", Some(&session_id), || load(&*store, &session_id)).and_then(|result| result);
         deliver(session_id, loaded);
     }
 }

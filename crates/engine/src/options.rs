@@ -15,9 +15,9 @@ pub struct Options {
     pub resident_sessions_max: usize,
     /// How long an open session nobody touches stays in memory.
     pub idle_ms_max: i64,
-    /// Envelopes a subscriber may fall behind before it is dropped.
+    /// Envelopes a subscriber may fall behind before it is dropped; 8 MiB of them at most.
     pub subscriber_buffer: usize,
-    /// Lifecycle events and signals a watcher may fall behind before it is dropped.
+    /// Lifecycle events and signals a watcher may fall behind before it is dropped; 8 MiB of them at most.
     pub watcher_buffer: usize,
     pub limits: Limits,
     /// Record a trace event for every verdict, for [`crate::Observer::traced`].

@@ -1,10 +1,11 @@
 //! One subscriber's view of a session: its history, then what happens live, without gap or repetition.
+//!
+//! What comes from the history is checked along its chain, from the record before the first one wanted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use macp_ledger::{Failure, FrameError, Store, record};
+use macp_ledger::{Checker, Corruption, Failure, Store};
 
 use crate::feed::{Delivery, Feed, Live};
 use crate::{Error, Lagged};
@@ -20,8 +21,9 @@ pub enum SubscriptionError {
     Lagged(#[from] Lagged),
     #[error(transparent)]
     Read(#[from] Failure),
-    #[error("entry {sequence} is unreadable: {source}")]
-    Frame { sequence: u64, source: FrameError },
+    /// A stored record is not what was written.
+    #[error(transparent)]
+    Frame(#[from] Corruption),
     #[error(transparent)]
     Engine(#[from] Error),
 }
@@ -35,8 +37,8 @@ pub struct Subscription {
     session_id: Arc<str>,
     after_ordinal: u64,
     buffer: usize,
-    /// Of the last entry read from the history.
-    sequence: u64,
+    /// Stands at the last entry read from the history; none until the one to start after was found.
+    checker: Option<Checker>,
     ready: VecDeque<Delivery>,
     live: Option<Live>,
     caught_up: bool,
@@ -56,8 +58,7 @@ impl Subscription {
             session_id,
             after_ordinal,
             buffer,
-            // An ordinal never exceeds its sequence, so nothing wanted lies at or before it.
-            sequence: after_ordinal,
+            checker: (after_ordinal == 0).then(Checker::new),
             ready: VecDeque::new(),
             live: None,
             caught_up: false,
@@ -75,38 +76,47 @@ impl Subscription {
                 continue;
             }
             let live = self.live.as_mut().expect("joined before the history was read to its end");
-            match live.receiver.recv().await {
-                Some(delivery) if self.wants(&delivery) => return Ok(delivery),
-                Some(_) => {}
-                None if self.live.as_ref().is_some_and(|live| live.lagged.load(Ordering::Acquire)) => {
-                    return Err(Lagged.into());
+            match live.next().await {
+                Some(delivery) => {
+                    if self.wants(&delivery) {
+                        return Ok(delivery);
+                    }
                 }
+                None if live.has_lagged() => return Err(Lagged.into()),
                 None => return Err(Error::ShuttingDown.into()),
             }
         }
     }
 
     fn wants(&self, delivery: &Delivery) -> bool {
-        delivery.sequence > self.sequence && delivery.ordinal > self.after_ordinal
+        let read = self.checker.as_ref().map_or(0, Checker::sequence);
+        delivery.sequence > read && delivery.ordinal > self.after_ordinal
     }
 
     /// Reads one page. At the end of the history it joins the live feed and reads once more, to close the gap.
     async fn catch_up(&mut self) -> Result<(), SubscriptionError> {
-        let (store, session_id, after) = (Arc::clone(&self.store), Arc::clone(&self.session_id), self.sequence);
-        let read = move || store.read(&session_id, after, PAGE_RECORDS, PAGE_BYTES);
-        let page = tokio::task::spawn_blocking(read).await.map_err(|_| Error::ShuttingDown)??;
-        if page.is_empty() {
+        // An ordinal never exceeds its sequence, so nothing wanted lies at or before the entry with that sequence.
+        let after = self.checker.as_ref().map_or(self.after_ordinal.saturating_sub(1), Checker::sequence);
+        let mut page =
+            self.blocking(move |store, id| store.read(id, after, PAGE_RECORDS, PAGE_BYTES)).await?.into_iter();
+        let Some(checker) = &mut self.checker else {
+            return match page.next() {
+                Some(before) => {
+                    self.checker = Some(Checker::resume(before.sequence, before.hash));
+                    Ok(())
+                }
+                None => self.rewind().await,
+            };
+        };
+        if page.len() == 0 {
             if self.live.is_some() {
                 self.caught_up = true;
             } else {
-                self.rewind().await?;
                 self.live = Some(self.feed.join(&self.session_id, self.buffer));
             }
         }
         for record in page {
-            let entry = record::open(&record.bytes)
-                .map_err(|source| SubscriptionError::Frame { sequence: record.sequence, source })?;
-            self.sequence = entry.sequence;
+            let entry = checker.check(&record)?;
             let wanted = Delivery::from_entry(entry).filter(|delivery| delivery.ordinal > self.after_ordinal);
             self.ready.extend(wanted);
         }
@@ -115,13 +125,24 @@ impl Subscription {
 
     /// Who asks for what lies beyond the end gets whatever comes next.
     async fn rewind(&mut self) -> Result<(), SubscriptionError> {
-        let (store, session_id) = (Arc::clone(&self.store), Arc::clone(&self.session_id));
-        let head = tokio::task::spawn_blocking(move || store.head(&session_id));
-        let end = head.await.map_err(|_| Error::ShuttingDown)??.map_or(0, |head| head.sequence);
-        if end < self.sequence {
-            self.sequence = end;
+        let head = self.blocking(|store, id| store.head(id)).await?;
+        // Otherwise what was asked for has been written since.
+        if head.as_ref().is_none_or(|head| head.sequence < self.after_ordinal) {
+            self.checker = Some(head.map_or_else(Checker::new, |head| Checker::resume(head.sequence, head.hash)));
             self.after_ordinal = 0;
         }
         Ok(())
+    }
+
+    /// Reads off the runtime's threads.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&dyn Store, &str) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, SubscriptionError> {
+        let (store, session_id) = (Arc::clone(&self.store), Arc::clone(&self.session_id));
+        let reading = tokio::task::spawn_blocking(move || read(&*store, &session_id));
+        let ended =
+            |error: tokio::task::JoinError| if error.is_panic() { Error::Internal } else { Error::ShuttingDown };
+        Ok(reading.await.map_err(ended)??)
     }
 }

@@ -1,15 +1,22 @@
-//! Time: finds open sessions past their deadline, wakes eviction, and probes a store that failed.
+//! Time: finds open sessions past their deadline, wakes eviction, and probes the store.
 //!
 //! The store's index knows every deadline, so nothing needs to be armed: a short look a few times a second finds what
 //! is due, however many sessions there are and whether or not they are in memory.
+//!
+//! A session may end without being loaded, so the end of its history is checked first: the index must name the last
+//! record, and that record must continue the one before it. What lies further back is found by a load or a
+//! verification. A session that fails the check gets no entry, and one whose entry cannot be written is not tried at
+//! every look; neither holds up the others.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use macp_ledger::{Head, Store};
+use macp_ledger::{Head, Store, history};
 
 use crate::feed::Feed;
+use crate::panic::contain;
 use crate::writer::Health;
 
 /// How late the runtime may notice a deadline by itself. A touch notices it at once.
@@ -21,34 +28,112 @@ const DUE_PER_LOOK: usize = 1_000;
 /// Looks per tick of eviction.
 const LOOKS_PER_TICK: u32 = 5;
 
-/// Sweeps until `stop` closes.
-pub(crate) fn run(
+/// Looks per probe while all seems well, for what no commit shows: a log that can no longer be emptied.
+const LOOKS_PER_PROBE: u32 = 50;
+
+/// How long a session that was tried and is still due is left alone: at first time enough for a slow commit, then twice
+/// as long each time.
+const RETRY_MS_MIN: i64 = 1_000;
+const RETRY_MS_MAX: i64 = 300_000;
+
+/// Sessions remembered as tried. Damage to more of them than this needs an operator before anything else.
+const TRIED_MAX: usize = 4_000;
+
+#[derive(Debug)]
+pub(crate) struct Sweeper {
     store: Arc<dyn Store>,
     health: Arc<Health>,
     feed: Arc<Feed>,
-    stop: Receiver<()>,
-    now: impl Fn() -> i64,
-    expire: impl Fn(Head),
-    tick: impl Fn(),
-) {
-    let mut looks: u32 = 0;
-    loop {
-        match stop.recv_timeout(LOOK_EVERY) {
-            Err(RecvTimeoutError::Timeout) => {}
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+    tried: HashMap<Arc<str>, Tried>,
+    was_healthy: bool,
+    looks: u32,
+}
+
+/// A session that was due and has not ended since.
+#[derive(Clone, Copy, Debug)]
+struct Tried {
+    again_at_ms: i64,
+    wait_ms: i64,
+}
+
+impl Sweeper {
+    pub(crate) fn new(store: Arc<dyn Store>, health: Arc<Health>, feed: Arc<Feed>) -> Self {
+        Sweeper { store, health, feed, tried: HashMap::new(), was_healthy: true, looks: 0 }
+    }
+
+    /// Sweeps until `stop` closes.
+    pub(crate) fn run(mut self, stop: &Receiver<()>, now: impl Fn() -> i64, expire: impl Fn(Head), tick: impl Fn()) {
+        while stop.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            // The next look begins anew, and nothing here outlives a look but what is only remembered to save work.
+            let _logged = contain("a look for expired sessions", None, || self.look(now(), &expire, &tick));
         }
-        match store.due(now(), DUE_PER_LOOK) {
-            Ok(due) => due.into_iter().for_each(&expire),
-            Err(failure) => tracing::warn!(%failure, "cannot look for expired sessions"),
-        }
-        looks = looks.wrapping_add(1);
-        if looks.is_multiple_of(LOOKS_PER_TICK) {
+    }
+
+    fn look(&mut self, now: i64, expire: &impl Fn(Head), tick: &impl Fn()) {
+        self.looks = self.looks.wrapping_add(1);
+        self.expire_due(now, expire);
+        if self.looks.is_multiple_of(LOOKS_PER_TICK) {
             tick();
-            feed.prune();
-            if !health.is_good() && store.probe().is_ok() {
-                tracing::info!("the store can write again");
-                health.set(true);
+            self.feed.prune();
+        }
+        if self.looks.is_multiple_of(if self.health.is_good() { LOOKS_PER_PROBE } else { LOOKS_PER_TICK }) {
+            self.probe();
+        }
+    }
+
+    fn expire_due(&mut self, now: i64, expire: &impl Fn(Head)) {
+        // What failed while the store could not write is no fault of the sessions.
+        let is_healthy = self.health.is_good();
+        if is_healthy && !self.was_healthy {
+            self.tried.clear();
+        }
+        self.was_healthy = is_healthy;
+        // Those that were tried may all be at the front.
+        let due = match self.store.due(now, DUE_PER_LOOK + self.tried.len()) {
+            Ok(due) => due,
+            Err(failure) => {
+                tracing::warn!(%failure, "cannot look for expired sessions");
+                return;
+            }
+        };
+        let mut before = std::mem::take(&mut self.tried);
+        for head in due {
+            let tried = before.remove(&head.session_id);
+            if self.tried.len() + before.len() >= TRIED_MAX && tried.is_none() {
+                continue;
+            }
+            if let Some(waiting) = tried.filter(|tried| now < tried.again_at_ms) {
+                self.tried.insert(head.session_id, waiting);
+                continue;
+            }
+            let wait_ms = tried.map_or(RETRY_MS_MIN, |tried| tried.wait_ms.saturating_mul(2).min(RETRY_MS_MAX));
+            let again = Tried { again_at_ms: now.saturating_add(wait_ms), wait_ms };
+            self.tried.insert(Arc::clone(&head.session_id), again);
+            match history::check_end(&*self.store, &head) {
+                Ok(()) => expire(head),
+                Err(error) if tried.is_none() => {
+                    tracing::error!(session = &*head.session_id, %error, "session is past its deadline and cannot end");
+                }
+                Err(_logged_before) => {}
             }
         }
     }
+
+    fn probe(&self) {
+        match (self.store.probe(), self.health.is_good()) {
+            (Ok(()), false) => {
+                tracing::info!("the store can write again");
+                self.health.set(true);
+            }
+            (Err(failure), true) => {
+                let cause = std::error::Error::source(&failure).map(ToString::to_string);
+                tracing::error!(%failure, cause, code = failure.code(), "the store cannot write");
+                self.health.set(false);
+            }
+            (Ok(()), true) | (Err(_), false) => {}
+        }
+    }
 }
+
+#[cfg(test)]
+mod tests;

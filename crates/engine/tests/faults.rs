@@ -2,13 +2,13 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Flaky, accept, command, engine, envelope, open_decision, send, start};
-use macp_engine::{Error, Options};
-use macp_kernel::Settled;
+use macp_engine::{Engine, Error, Observer, Options};
+use macp_kernel::{Settled, trace};
 use macp_ledger::{Append, IndexUpdate, MemoryStore, SqliteStore, Store};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,7 +84,7 @@ async fn a_history_that_was_changed_stops_its_session_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn life_5_a_deadline_is_noticed_without_a_touch_and_without_a_load() {
-    let store = Arc::new(MemoryStore::new());
+    let store = Flaky::new(MemoryStore::new());
     let first = engine(store.clone(), Options::default());
     let mut lifecycle = first.watch_lifecycle();
     accept(&first, start("resident", 50)).await;
@@ -94,6 +94,7 @@ async fn life_5_a_deadline_is_noticed_without_a_touch_and_without_a_load() {
     assert_eq!(created.event, macp_engine::LifecycleEvent::Created);
 
     // A new engine knows neither session, and nobody asks for them.
+    store.loads.store(0, Ordering::SeqCst);
     let second = engine(store.clone(), Options::default());
     let mut lifecycle = second.watch_lifecycle();
     for _ in 0..2 {
@@ -104,8 +105,88 @@ async fn life_5_a_deadline_is_noticed_without_a_touch_and_without_a_load() {
         assert_eq!(expired.session.initiator, "alice");
     }
     assert_eq!(store.open_sessions().expect("countable"), 0);
+    assert_eq!(store.loads.load(Ordering::SeqCst), 0, "a session was loaded to expire");
     let snapshot = second.session("evicted").await.expect("answered").expect("there");
+    assert_eq!(store.loads.load(Ordering::SeqCst), 1, "a load is counted");
     assert_eq!(snapshot.metadata.state, 3);
     assert_eq!(snapshot.sequence, 2);
     second.shut_down();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_panics_fails_what_it_was_asked_and_nothing_else() {
+    let store = Flaky::new(MemoryStore::new());
+    let engine = engine(store.clone(), Options::default());
+    open_decision(&engine, "s").await;
+
+    store.panics.store(true, Ordering::SeqCst);
+    let written = send(&engine, envelope("s", "Message", "m", "alice", b"")).await;
+    assert!(matches!(written, Err(Error::Write(_))), "{written:?}");
+    let loaded = engine.session("another").await;
+    assert!(matches!(loaded, Err(Error::Internal)), "{loaded:?}");
+
+    store.panics.store(false, Ordering::SeqCst);
+    accept(&engine, envelope("s", "Message", "m", "alice", b"")).await;
+    assert!(engine.session("another").await.expect("answered").is_none());
+    assert!(engine.is_healthy());
+}
+
+#[derive(Debug, Default)]
+struct Recorder(Mutex<Vec<trace::Event>>);
+
+impl Observer for Recorder {
+    fn traced(&self, event: trace::Event) {
+        self.0.lock().expect("no panic").push(event);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overload_and_failed_writes_are_traced_as_operational_refusals() {
+    let store = Flaky::new(MemoryStore::new());
+    let recorder = Arc::new(Recorder::default());
+    let options = Options { trace: true, requests_in_flight_max: 0, ..Options::default() };
+    let full = Engine::start(store.clone(), options.clone(), recorder.clone()).expect("started");
+    let refused = send(&full, start("s", 60_000)).await;
+    assert!(matches!(refused, Err(Error::Overloaded)), "{refused:?}");
+
+    let options = Options { requests_in_flight_max: 10, ..options };
+    let engine = Engine::start(store.clone(), options, recorder.clone()).expect("started");
+    store.broken.store(true, Ordering::SeqCst);
+    let failed = send(&engine, start("s", 60_000)).await;
+    assert!(matches!(failed, Err(Error::Write(_))), "{failed:?}");
+    store.broken.store(false, Ordering::SeqCst);
+    accept(&engine, start("s", 60_000)).await;
+
+    let refused = |code: &str| trace::TracedVerdict::Rejected { code: code.into(), operational: true };
+    let events = recorder.0.lock().expect("no panic");
+    let verdicts: Vec<_> = events.iter().map(|event| event.verdict.clone()).collect();
+    let expected = [refused("RATE_LIMITED"), refused("INTERNAL_ERROR"), trace::TracedVerdict::Accepted];
+    assert_eq!(verdicts, expected);
+    let mut replayer = trace::Replayer::default();
+    let compared: Vec<_> = events.iter().map(|event| replayer.feed(event).expect("well-formed")).collect();
+    let operational = trace::Comparison::Operational;
+    assert_eq!(compared, [operational.clone(), operational, trace::Comparison::Same]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_session_past_its_deadline_gets_no_entry_and_degrades_nobody() {
+    let store = Arc::new(MemoryStore::new());
+    let engine = engine(store.clone(), Options::default());
+    let mut lifecycle = engine.watch_lifecycle();
+    open_decision(&engine, "whole").await;
+    let mut records = store.read("whole", 0, 3, usize::MAX).expect("readable");
+    records[2].bytes = records[1].bytes.clone();
+    let index = IndexUpdate { open: true, deadline_ms: 1, state: 1, summary: None };
+    let append = Append { session_id: "damaged".into(), expected_sequence: 0, records, index };
+    assert!(store.append(&[append]).remove(0).is_ok());
+
+    // Due after the damaged one, so that a look that ends this one has met the other.
+    accept(&engine, start("brief", 50)).await;
+    let expired =
+        async { while lifecycle.recv().await.expect("an event").event != macp_engine::LifecycleEvent::Expired {} };
+    tokio::time::timeout(Duration::from_secs(20), expired).await.expect("in time");
+    assert!(!store.head("brief").expect("readable").expect("there").open);
+    let damaged = store.head("damaged").expect("readable").expect("there");
+    assert_eq!((damaged.sequence, damaged.open), (3, true), "history was added to a damaged session");
+    assert!(engine.is_healthy());
 }

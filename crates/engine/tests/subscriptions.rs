@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use common::{accept, engine, envelope, open_decision};
 use macp_engine::{Engine, Options, Subscription, SubscriptionError};
-use macp_ledger::MemoryStore;
+use macp_ledger::{Append, IndexUpdate, MemoryStore, Store};
+
+async fn in_time<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), work).await.expect("in time")
+}
 
 async fn next(subscription: &mut Subscription) -> (u64, String) {
-    let delivery = tokio::time::timeout(Duration::from_secs(20), subscription.next()).await;
-    let delivery = delivery.expect("in time").expect("no error");
+    let delivery = in_time(subscription.next()).await.expect("no error");
     (delivery.ordinal, delivery.envelope.message_id)
 }
 
@@ -47,36 +50,82 @@ async fn beyond_the_end_means_whatever_comes_next() {
     let engine = engine(Arc::new(MemoryStore::new()), Options::default());
     open_decision(&engine, "s").await;
     let mut subscription = engine.subscribe("s", 1_000_000);
-    // Joins while it waits: nothing that was there before is delivered.
-    let waited = tokio::time::timeout(Duration::from_millis(100), subscription.next()).await;
-    assert!(waited.is_err(), "{waited:?}");
-    talk(&engine, 0, 1).await;
-    assert_eq!(next(&mut subscription).await, (4, "m0".to_owned()));
+    // It joins while it waits, at a moment nobody can see: messages are sent until one arrives.
+    let waiting = tokio::spawn(async move { next(&mut subscription).await });
+    let mut sent = 0;
+    while !waiting.is_finished() {
+        talk(&engine, sent, sent + 1).await;
+        sent += 1;
+    }
+    let (ordinal, message_id) = waiting.await.expect("no panic");
+    assert!(ordinal > 3, "{message_id} was there before");
+    assert_eq!(message_id, format!("m{}", ordinal - 4));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_slow_subscriber_is_dropped_and_can_resume() {
-    let options = Options { subscriber_buffer: 8, ..Options::default() };
+/// Lets a subscriber fall behind, by messages of a size, until it is dropped; it must be able to resume.
+async fn falls_behind(options: Options, payload: &[u8], messages: usize) {
     let engine = engine(Arc::new(MemoryStore::new()), options);
     open_decision(&engine, "s").await;
     let mut slow = engine.subscribe("s", 3);
-    let waited = tokio::time::timeout(Duration::from_millis(100), slow.next()).await;
-    assert!(waited.is_err(), "{waited:?}");
-    talk(&engine, 0, 100).await;
-    let mut last = 3;
-    let error = loop {
-        match slow.next().await {
-            Ok(delivery) => {
-                assert_eq!(delivery.ordinal, last + 1);
-                last = delivery.ordinal;
+    let (mut sent, mut last) = (0, 3);
+    let speak = async |at: usize| {
+        accept(&engine, envelope("s", "Message", &format!("m{at}"), "alice", payload)).await;
+    };
+    // As long as it has not joined the live feed it reads from the history and cannot fall behind. It joins while it
+    // waits, so it is let wait again and again.
+    let error = 'dropped: loop {
+        let (mut next, ()) = tokio::join!(slow.next(), speak(sent));
+        sent += 1;
+        for _ in 0..messages {
+            speak(sent).await;
+            sent += 1;
+        }
+        loop {
+            match next {
+                Ok(delivery) => assert_eq!(delivery.ordinal, last + 1),
+                Err(error) => break 'dropped error,
             }
-            Err(error) => break error,
+            last += 1;
+            if last == 3 + sent as u64 {
+                break;
+            }
+            next = slow.next().await;
         }
     };
     assert!(matches!(error, SubscriptionError::Lagged(_)), "{error:?}");
-    assert!(last < 103);
     let mut resumed = engine.subscribe("s", last);
-    for expected in last + 1..=103 {
+    for expected in last + 1..=3 + sent as u64 {
         assert_eq!(next(&mut resumed).await.0, expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscriber_slow_by_count_is_dropped_and_can_resume() {
+    let options = Options { subscriber_buffer: 8, ..Options::default() };
+    in_time(falls_behind(options, b"hello", 20)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscriber_slow_by_bytes_is_dropped_and_can_resume() {
+    in_time(falls_behind(Options::default(), &vec![b'x'; 1_000_000], 10)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_record_ends_the_subscription_from_anywhere() {
+    let store = Arc::new(MemoryStore::new());
+    let engine = engine(store.clone(), Options::default());
+    open_decision(&engine, "s").await;
+    let records = store.read("s", 0, 3, usize::MAX).expect("readable");
+    let mut second = records[1].clone();
+    second.bytes = records[2].bytes.clone();
+    // The same history with its second record changed, under a hash that belongs to the first version.
+    let index = IndexUpdate { open: true, deadline_ms: i64::MAX, state: 1, summary: None };
+    let records = vec![records[0].clone(), second, records[2].clone()];
+    let append = Append { session_id: "changed".into(), expected_sequence: 0, records, index };
+    assert!(store.append(&[append]).remove(0).is_ok());
+    for after in [0, 1] {
+        let mut subscription = engine.subscribe("changed", after);
+        let error = in_time(subscription.next()).await.expect_err("the record was changed");
+        assert!(matches!(&error, SubscriptionError::Frame(corruption) if corruption.sequence == 2), "{error:?}");
     }
 }

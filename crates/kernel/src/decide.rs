@@ -9,7 +9,7 @@ use smol_str::SmolStr;
 
 use crate::admission::classic;
 use crate::session::{Position, Session, State};
-use crate::{Caller, Command, Credential, Input, Limits, REASON_BYTES_MAX, Rejection, mode};
+use crate::{Caller, Command, Credential, Input, Limits, REASON_BYTES_MAX, Rejection, SESSION_START, mode};
 
 /// What becomes of a command.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub fn decide(session: Option<&Session>, command: &Command, now: i64, limits: &L
     let verdict = match &command.input {
         Input::Envelope { envelope, signature } => {
             let judge = match envelope.message_type.as_str() {
-                classic::SESSION_START => classic::start,
+                SESSION_START => classic::start,
                 _ => classic::message,
             };
             judge(session, envelope, signature, caller, now, limits)

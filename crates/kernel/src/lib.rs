@@ -26,13 +26,13 @@ mod session_id;
 pub mod signature;
 pub mod trace;
 
-pub use admission::ambient;
+pub use admission::{SESSION_START, ambient, screen, stated_deadline};
 pub use binding::{Binding, PROTOCOL_VERSION, SCHEMA_MAJOR, SEMANTICS_REVISION};
 pub use command::{Caller, Command, Credential, Input, SignatureCheck};
 pub use decide::{Accepted, Change, Outcome, Settled, Verdict, apply, decide, due, expire, step};
 pub use limits::{
-    CONTRIBUTION_BYTES_MAX, ID_BYTES_MAX, Limits, PARTICIPANTS_MAX, REASON_BYTES_MAX, SignatureRule, TTL_MS_DEFAULT,
-    TTL_MS_MAX,
+    ACTIVITY_SHOWN_MAX, CONTRIBUTION_BYTES_MAX, ID_BYTES_MAX, Limits, PARTICIPANTS_MAX, REASON_BYTES_MAX,
+    SignatureRule, TTL_MS_DEFAULT, TTL_MS_MAX,
 };
 pub use profile::{Profile, ProfileSetting};
 pub use rejection::Rejection;

@@ -1,6 +1,6 @@
 //! Every bound of the rules, by name and with its reason, and the limits a server sets.
 
-use crate::ProfileSetting;
+use crate::{ProfileSetting, Rejection};
 
 /// Longest session id, message id, sender, participant, mode, message type, version and proposal id, in bytes.
 /// Identifiers are kept in memory and shown to people; nothing sensible is longer.
@@ -12,6 +12,10 @@ pub const REASON_BYTES_MAX: usize = 4096;
 /// Most participants of one session, the bound the public clients know.
 pub const PARTICIPANTS_MAX: usize = 1000;
 
+/// Most senders GetSession tells the activity of, those who wrote last: as many as a session may list participants.
+/// Whoever likes may write to a session that lists none, and an answer must stay small.
+pub const ACTIVITY_SHOWN_MAX: usize = PARTICIPANTS_MAX;
+
 /// Longest value of one Multi-Round contribution, in bytes. The current value of every participant stays in memory
 /// and all of them enter the resolution.
 pub const CONTRIBUTION_BYTES_MAX: usize = 65_536;
@@ -21,6 +25,14 @@ pub const TTL_MS_DEFAULT: i64 = 60_000;
 
 /// Longest life a session may ask for: one day.
 pub const TTL_MS_MAX: i64 = 86_400_000;
+
+/// Holds an identifier, or another word that stays in memory, to [`ID_BYTES_MAX`].
+pub(crate) fn check_length(field: &str, word: &str) -> Result<(), Rejection> {
+    if word.len() <= ID_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Rejection::invalid(format!("{field} is {} bytes long, at most {ID_BYTES_MAX} are allowed", word.len())))
+}
 
 /// What a server sets. Comes in as an argument, so that the same input under the same limits gets the same verdict.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -10,7 +10,7 @@ use crate::{Credential, PARTICIPANTS_MAX, Rejection, TTL_MS_MAX, mode};
 /// A set of rules. Chosen once, recorded in the first entry, never changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// The protocol of the mission documents.
+    /// The protocol whose rules docs/PROTOCOL.md gives, with its Decision and Multi-Round modes.
     Classic,
     /// Today's public standard.
     Standard,

@@ -1,5 +1,6 @@
 //! A session in memory: what it is bound to, where it stands, what it has seen.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use macp_wire::v1::{ParticipantActivity, SessionMetadata, SessionState};
 use sha2::{Digest, Sha256};
 use smol_str::SmolStr;
 
-use crate::{Binding, mode};
+use crate::{ACTIVITY_SHOWN_MAX, Binding, mode};
 
 /// Where a session stands in its life. Terminal states are final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,18 +135,26 @@ impl Session {
 
     /// What GetSession tells.
     pub fn metadata(&self) -> SessionMetadata {
-        SessionMetadata {
-            participant_activity: self
-                .activity
-                .iter()
-                .map(|(participant, activity)| ParticipantActivity {
-                    participant_id: participant.to_string(),
-                    last_message_at_unix_ms: activity.last_at_ms,
-                    message_count: activity.count,
-                })
-                .collect(),
-            ..self.summary()
+        let activity = self.latest_activity().into_iter().map(|(participant, activity)| ParticipantActivity {
+            participant_id: participant.to_string(),
+            last_message_at_unix_ms: activity.last_at_ms,
+            message_count: activity.count,
+        });
+        SessionMetadata { participant_activity: activity.collect(), ..self.summary() }
+    }
+
+    /// By name, the [`ACTIVITY_SHOWN_MAX`] senders who wrote last; of those who wrote at the same time, the first by
+    /// name.
+    fn latest_activity(&self) -> Vec<(&SmolStr, &Activity)> {
+        let mut senders: Vec<_> = self.activity.iter().collect();
+        if senders.len() > ACTIVITY_SHOWN_MAX {
+            senders.select_nth_unstable_by_key(ACTIVITY_SHOWN_MAX, |(name, activity)| {
+                (Reverse(activity.last_at_ms), *name)
+            });
+            senders.truncate(ACTIVITY_SHOWN_MAX);
+            senders.sort_unstable_by_key(|(name, _)| *name);
         }
+        senders
     }
 
     /// The metadata without what grows with the messages: fit for an index that is written with every entry.

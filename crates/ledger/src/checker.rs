@@ -55,6 +55,12 @@ impl Checker {
         Self::default()
     }
 
+    /// Stands behind a record that is taken on trust: what follows must continue it.
+    #[must_use]
+    pub fn resume(sequence: u64, head: Hash) -> Self {
+        Self { sequence, head: Some(head), terminal: false }
+    }
+
     /// The entry of the next record; after an error the checker stands where it stood.
     pub fn check(&mut self, record: &Record) -> Result<Entry, Corruption> {
         let sequence = self.sequence + 1;
@@ -164,6 +170,16 @@ mod tests {
         let found = check_all(&records).unwrap_err();
         let kind = CorruptionKind::FinalHash { expected: Some(head), found: second.to_string() };
         assert_eq!(found, Corruption { sequence: 4, kind });
+    }
+
+    #[test]
+    fn from_the_middle_the_chain_is_checked_all_the_same() {
+        let records = chain(3);
+        let mut checker = Checker::resume(1, records[0].hash);
+        checker.check(&records[1]).unwrap();
+        checker.check(&records[2]).unwrap();
+        let found = Checker::resume(1, records[1].hash).check(&records[1]).unwrap_err();
+        assert!(matches!(found, Corruption { sequence: 2, kind: CorruptionKind::Hash { .. } }), "{found}");
     }
 
     #[test]

@@ -50,6 +50,12 @@ impl FailureKind {
         }
     }
 
+    /// Whether the next write would most likely meet the same failure, whichever session it is for.
+    #[must_use]
+    pub const fn concerns_all(self) -> bool {
+        matches!(self, Self::DiskFull | Self::ReadOnly | Self::Io | Self::Locked)
+    }
+
     fn advice(self) -> &'static str {
         match self {
             Self::DiskFull => "the disk is full; free some space and the store goes on without a restart",

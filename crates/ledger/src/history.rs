@@ -87,19 +87,108 @@ impl<'a> History<'a> {
             let kind = CorruptionKind::Head { expected: self.head.hash, found };
             return Err(Corruption { sequence: self.head.sequence, kind }.into());
         }
-        // Records beyond the head are fine if the index has moved on as well: then they were appended meanwhile.
-        let beyond = self.store.read(&self.head.session_id, self.head.sequence, 1, 0)?;
-        if beyond.is_empty() {
-            return Ok(());
-        }
-        let indexed = self.store.head(&self.head.session_id)?.map_or(0, |head| head.sequence);
-        if indexed > self.head.sequence {
-            return Ok(());
-        }
-        Err(self.corruption(CorruptionKind::Unindexed))
+        check_beyond(self.store, &self.head)
     }
 
     fn corruption(&self, kind: CorruptionKind) -> ReadError {
         Corruption { sequence: self.checker.sequence() + 1, kind }.into()
+    }
+}
+
+/// Checks the end of a history without reading the rest: the index names its last record, that record continues the
+/// one before it, it does not end the session, and nothing uncounted follows.
+pub fn check_end(store: &dyn Store, head: &Head) -> Result<(), ReadError> {
+    let (last, before) = (head.sequence.saturating_sub(1), head.sequence.saturating_sub(2));
+    let truncated =
+        || Corruption { sequence: head.sequence, kind: CorruptionKind::Truncated { indexed: head.sequence } };
+    let mut records = store.read(&head.session_id, before, 2, usize::MAX)?.into_iter();
+    let mut checker = Checker::new();
+    if last > 0 {
+        let record = records.next().filter(|record| record.sequence == last).ok_or_else(truncated)?;
+        checker = Checker::resume(record.sequence, record.hash);
+    }
+    let record = records.next().ok_or_else(truncated)?;
+    checker.check(&record)?;
+    if record.hash != head.hash {
+        let kind = CorruptionKind::Head { expected: head.hash, found: record.hash };
+        return Err(Corruption { sequence: head.sequence, kind }.into());
+    }
+    if checker.is_terminal() {
+        return Err(Corruption { sequence: head.sequence + 1, kind: CorruptionKind::AfterTerminal }.into());
+    }
+    check_beyond(store, head)
+}
+
+/// Records beyond the head are fine if the index has moved on as well: then they were appended meanwhile.
+fn check_beyond(store: &dyn Store, head: &Head) -> Result<(), ReadError> {
+    if store.read(&head.session_id, head.sequence, 1, 0)?.is_empty() {
+        return Ok(());
+    }
+    let indexed = store.head(&head.session_id)?.map_or(0, |head| head.sequence);
+    if indexed > head.sequence {
+        return Ok(());
+    }
+    Err(Corruption { sequence: head.sequence + 1, kind: CorruptionKind::Unindexed }.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chain::Hash;
+    use crate::memory::MemoryStore;
+    use crate::record;
+    use crate::store::{Append, IndexUpdate};
+
+    fn chain(length: u64) -> Vec<Record> {
+        let mut records: Vec<Record> = Vec::new();
+        for sequence in 1..=length {
+            let previous = records.last().map(|record| record.hash);
+            records.push(record::seal(previous.as_ref(), &Entry { sequence, ..Entry::default() }));
+        }
+        records
+    }
+
+    /// Stores `records` and checks their end against a head that may have been changed.
+    fn check(records: Vec<Record>, change: impl FnOnce(&mut Head)) -> Result<(), CorruptionKind> {
+        let store = MemoryStore::new();
+        let index = IndexUpdate { open: true, deadline_ms: 1, state: 1, summary: None };
+        let append = Append { session_id: "s".into(), expected_sequence: 0, records, index };
+        assert!(store.append(&[append]).remove(0).is_ok());
+        let mut head = store.head("s").unwrap().unwrap();
+        change(&mut head);
+        match check_end(&store, &head) {
+            Ok(()) => Ok(()),
+            Err(ReadError::Corruption(corruption)) => Err(corruption.kind),
+            Err(ReadError::Failure(failure)) => panic!("{failure:?}"),
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_whole_history_is_whole() {
+        for length in 1..=4 {
+            assert_eq!(check(chain(length), |_| {}), Ok(()), "{length} records");
+        }
+    }
+
+    #[test]
+    fn a_changed_end_is_found() {
+        for length in 1..=4 {
+            let mut records = chain(length);
+            let last = records.last_mut().unwrap();
+            last.bytes = [&last.bytes[..], &[0]].concat().into();
+            assert!(matches!(check(records, |_| {}), Err(CorruptionKind::Hash { .. })), "{length} records");
+            let other_hash = |head: &mut Head| head.hash = Hash::from_bytes([0; 32]);
+            assert!(matches!(check(chain(length), other_hash), Err(CorruptionKind::Head { .. })));
+            let cut = check(chain(length), |head| head.sequence += 1);
+            assert_eq!(cut, Err(CorruptionKind::Truncated { indexed: length + 1 }));
+        }
+    }
+
+    #[test]
+    fn a_head_that_has_moved_on_is_no_damage() {
+        let records = chain(3);
+        let hash = records[1].hash;
+        let earlier = |head: &mut Head| (head.sequence, head.hash) = (2, hash);
+        assert_eq!(check(records, earlier), Ok(()));
     }
 }

@@ -5,18 +5,22 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use macp_archive::Exporter;
+use indicatif::ProgressBar;
+use macp_archive::{Exporter, ReadError};
+use macp_client::{Client, Error};
+use serde_json::json;
 
 use crate::Finding;
-use crate::output::Output;
+use crate::output::{Output, Paint};
+use crate::progress;
 use crate::remote::ServerArgs;
 use crate::source::{no_session, open_store};
-use crate::text;
+use crate::text::{self, clean};
 
 /// Write a session to one self-contained file
 ///
 /// The file holds the exact bytes of every record, one JSON line each, so that `macp verify` and `macp replay` can
-/// prove it again anywhere, without a server.
+/// prove it again anywhere, without a server. A damaged history is not exported.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Session id
@@ -33,24 +37,81 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
     let mut sink = Sink::create(args.out.as_deref(), output)?;
-    match &args.data {
-        Some(directory) => {
-            let store = open_store(directory)?;
-            let exporter = Exporter::open(&store, &args.session)?;
-            let mut exporter = exporter.with_context(|| no_session(&args.session))?;
-            while let Some(chunk) = exporter.next_chunk()? {
-                sink.write(&chunk)?;
-            }
-        }
-        None => {
-            let mut chunks = args.server.connect().await?.export(&args.session).await?;
-            while let Some(chunk) = chunks.next().await? {
-                sink.write(&chunk)?;
-            }
-        }
+    let damage = match &args.data {
+        Some(directory) => from_directory(directory, &args.session, &mut sink)?,
+        None => from_server(&args.server.connect().await?, &args.session, &mut sink).await?,
+    };
+    match damage {
+        None => sink.finish().map(|()| Finding::Positive),
+        Some(damage) => sink.refuse(&damage).map(|()| Finding::Negative),
     }
-    sink.finish()?;
-    Ok(Finding::Positive)
+}
+
+/// What is wrong with a history that was to be exported.
+#[derive(Debug)]
+struct Damage {
+    sequence: u64,
+    message: String,
+}
+
+impl Damage {
+    /// None if the reading and not the history is at fault.
+    fn of(error: &ReadError) -> Option<Damage> {
+        error.bad_sequence().map(|sequence| Damage { sequence, message: error.to_string() })
+    }
+}
+
+fn from_directory(directory: &Path, session_id: &str, sink: &mut Sink<'_>) -> anyhow::Result<Option<Damage>> {
+    let store = open_store(directory)?;
+    let exporter = Exporter::open(&store, session_id)?;
+    let mut exporter = exporter.with_context(|| no_session(session_id))?;
+    let bar = sink.bar(progress::bar(Some(exporter.entries()), "exporting"));
+    loop {
+        match exporter.next_chunk() {
+            Ok(Some(chunk)) => sink.write(&chunk)?,
+            Ok(None) => break,
+            Err(error) => {
+                bar.finish_and_clear();
+                let damage = Damage::of(&error);
+                return if damage.is_some() { Ok(damage) } else { Err(error.into()) };
+            }
+        }
+        bar.set_position(exporter.exported());
+    }
+    bar.finish_and_clear();
+    Ok(None)
+}
+
+async fn from_server(client: &Client, session_id: &str, sink: &mut Sink<'_>) -> anyhow::Result<Option<Damage>> {
+    let mut chunks = client.export(session_id).await?;
+    let bar = sink.bar(progress::bytes(None, "exporting"));
+    let ended = loop {
+        match chunks.next().await {
+            Ok(Some(chunk)) => {
+                sink.write(&chunk)?;
+                bar.inc(chunk.len() as u64);
+            }
+            Ok(None) => break None,
+            Err(error) => break Some(error),
+        }
+    };
+    bar.finish_and_clear();
+    match ended {
+        None => Ok(None),
+        Some(error) => explain(client, session_id, error).await.map(Some),
+    }
+}
+
+/// A server says only that it failed. Whether the history is damaged is what its check is for.
+async fn explain(client: &Client, session_id: &str, error: Error) -> anyhow::Result<Damage> {
+    if error.code() != Some("INTERNAL_ERROR") || error.is_disconnected() {
+        return Err(error.into());
+    }
+    match client.verify(session_id).await {
+        Ok(found) if !found.ok => Ok(Damage { sequence: found.bad_sequence, message: found.message }),
+        // Nothing is wrong with the history, or nobody can say: then the failure of the export is what there is.
+        Ok(_) | Err(_) => Err(error.into()),
+    }
 }
 
 /// Where an export goes. A file appears under its name only when it is whole.
@@ -83,6 +144,40 @@ impl<'a> Sink<'a> {
         }
     }
 
+    /// An export that scrolls by is progress enough.
+    fn bar(&self, bar: ProgressBar) -> ProgressBar {
+        match self {
+            Sink::Stdout(output) if output.is_terminal() => ProgressBar::hidden(),
+            Sink::Stdout(_) | Sink::File { .. } => bar,
+        }
+    }
+
+    /// Leaves no file. The finding goes where the data does not.
+    fn refuse(self, damage: &Damage) -> anyhow::Result<()> {
+        let (output, aside) = match &self {
+            Sink::Stdout(output) => (*output, true),
+            Sink::File { output, .. } => (*output, false),
+        };
+        let Damage { sequence, message } = damage;
+        if output.is_json() {
+            let value = json!({ "ok": false, "bad_sequence": sequence, "message": message });
+            if aside {
+                output.note(value)
+            } else {
+                output.value(&value)?
+            }
+            return Ok(());
+        }
+        let word = output.paint(Paint::Bad, "not exported");
+        let text = format!("{word}, the history is damaged at entry {sequence}: {}", clean(message));
+        if aside {
+            output.note(text)
+        } else {
+            output.line(text)?
+        }
+        Ok(())
+    }
+
     fn finish(self) -> anyhow::Result<()> {
         let Sink::File { file, path, bytes, output } = self else {
             return Ok(());
@@ -92,7 +187,7 @@ impl<'a> Sink<'a> {
         set_readable(file.as_file()).with_context(failed)?;
         file.persist(&path).with_context(failed)?;
         if output.is_json() {
-            output.value(&serde_json::json!({ "ok": true, "file": path, "bytes": bytes }))?;
+            output.value(&json!({ "ok": true, "file": path, "bytes": bytes }))?;
         } else {
             output.note(format!("wrote {} ({})", path.display(), text::bytes(bytes)));
         }

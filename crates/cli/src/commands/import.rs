@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use macp_archive::{ImportError, Imported, import};
+use macp_archive::{ExportFile, FileError, ImportError, Imported, import};
 use macp_ledger::SqliteStore;
 use serde_json::json;
 
 use crate::Finding;
 use crate::output::{Output, Paint};
+use crate::progress;
 use crate::text::{clean, count};
 
 /// Bring an exported session into a data directory
@@ -24,8 +25,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
+    let file = match ExportFile::open(&args.file) {
+        Ok(file) => file,
+        Err(error @ FileError::Header { .. }) => return refused(&error, output),
+        Err(error) => return Err(error.into()),
+    };
     let store = SqliteStore::open(&args.data)?;
-    let imported = match import(&args.file, &store) {
+    let bar = progress::bar(Some(file.entries()), "importing");
+    let imported = import(file, &store, &mut |entries| bar.set_position(entries));
+    bar.finish_and_clear();
+    let imported = match imported {
         Ok(imported) => imported,
         Err(error) if is_finding(&error) => return refused(&error, output),
         Err(error) => return Err(error.into()),
@@ -48,13 +57,13 @@ pub(crate) fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
 /// Whether the file and not the work is at fault.
 fn is_finding(error: &ImportError) -> bool {
     match error {
-        ImportError::Damaged(error) => error.bad_sequence().is_some(),
+        ImportError::Read(error) => error.bad_sequence().is_some(),
         ImportError::Replay(_) | ImportError::Open(_) | ImportError::Differs(_) => true,
         _ => false,
     }
 }
 
-fn refused(error: &ImportError, output: &Output) -> anyhow::Result<Finding> {
+fn refused(error: &dyn std::error::Error, output: &Output) -> anyhow::Result<Finding> {
     if output.is_json() {
         output.value(&json!({ "ok": false, "message": error.to_string() }))?;
     } else {

@@ -6,6 +6,7 @@ mod doctor;
 mod export;
 mod import;
 mod replay;
+mod replay_trace;
 mod serve;
 mod session;
 mod settings;

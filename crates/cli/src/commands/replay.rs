@@ -1,16 +1,18 @@
 //! `macp replay`: every decision of a history taken again.
 
 use std::io;
-use std::path::Path;
 
 use anyhow::Context;
-use macp_archive::{FileError, Replay, Source, is_trace, replay, replay_trace};
+use indicatif::ProgressBar;
+use macp_archive::{FileError, Replay, Source, is_trace, replay};
 use macp_client::Replayed;
+use macp_kernel::mode;
 use macp_kernel::replay::{Options, Versions};
 use macp_wire::history::v1::{ReplayReport, ReplaySessionRequest, ReplayVerdict};
 use macp_wire::v1::SessionState;
 use serde_json::{Value, json};
 
+use super::replay_trace;
 use crate::Finding;
 use crate::output::{Output, Paint};
 use crate::progress;
@@ -58,16 +60,17 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
         what_if: args.what_if,
         semantic: true,
     };
+    let asked = options.clone();
     let mut steps = Steps { output, table: Table::new(COLUMNS), quiet: args.quiet, first: true };
-    let verdict = match args.history.place()? {
+    let mut verdict = match args.history.place()? {
         Place::File(path) => {
             let trace = is_trace(&path).with_context(|| format!("cannot read {}", path.display()))?;
             if trace {
-                return replay_trace_file(&path, args.quiet, output);
+                return replay_trace::run(&path, args.quiet, output);
             }
             match source::open_file(&path) {
                 Ok(source) => local(source, options, &mut steps)?,
-                Err(error @ FileError::Format { .. }) => Verdict::refused(error.to_string()),
+                Err(error @ FileError::Header { .. }) => Verdict::refused(error.to_string()),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -80,8 +83,27 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
             remote(&client, request(session_id, options), &mut steps).await?
         }
     };
+    verdict.notes = notes(&asked, verdict.kind);
     verdict.report(output)?;
     Ok(Finding::from_ok(verdict.kind == ReplayVerdict::Match))
+}
+
+/// What a what-if under the versions asked for cannot show. Saying nothing would pass them off as tried.
+fn notes(asked: &Options, kind: ReplayVerdict) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !asked.what_if {
+        return notes;
+    }
+    let Versions { mode_version, configuration_version, policy_version } = &asked.versions;
+    if kind != ReplayVerdict::Refused && (configuration_version.is_some() || policy_version.is_some()) {
+        notes.push("configuration and policy versions do not influence the decisions of classic sessions".to_owned());
+    }
+    if let Some(version) = mode_version
+        && !mode::ALL.iter().any(|kind| kind.spec().version == version)
+    {
+        notes.push(format!("no mode is offered here in version {version:?}; a what-if needs one that is"));
+    }
+    notes
 }
 
 /// Prints decisions as they are taken.
@@ -93,6 +115,14 @@ struct Steps<'a> {
 }
 
 impl Steps<'_> {
+    /// A bar, unless the decisions themselves scroll by.
+    fn bar(&self, length: Option<u64>) -> ProgressBar {
+        match !self.quiet && self.output.is_terminal() {
+            true => ProgressBar::hidden(),
+            false => progress::bar(length, "replaying"),
+        }
+    }
+
     fn show(&mut self, decision: &Decision) -> io::Result<()> {
         if self.quiet {
             return Ok(());
@@ -130,6 +160,7 @@ struct Verdict {
     state: Option<SessionState>,
     resolution: Vec<u8>,
     divergence: Option<Value>,
+    notes: Vec<String>,
 }
 
 impl Verdict {
@@ -143,6 +174,7 @@ impl Verdict {
             state: None,
             resolution: Vec::new(),
             divergence: None,
+            notes: Vec::new(),
         }
     }
 
@@ -157,10 +189,16 @@ impl Verdict {
                 "state": self.state.map(state_name),
                 "resolution": if self.resolution.is_empty() { Value::Null } else { text_or_base64(&self.resolution) },
                 "divergence": self.divergence,
+                "notes": self.notes,
             }}));
         }
         let entries = count(self.entries, "decision", "decisions");
         let what_if = if self.what_if { " (what-if, not a historical reconstruction)" } else { "" };
+        self.report_verdict(&entries, what_if, output)?;
+        self.notes.iter().try_for_each(|note| output.line(format!("note: {}", clean(note))))
+    }
+
+    fn report_verdict(&self, entries: &str, what_if: &str, output: &Output) -> io::Result<()> {
         match self.kind {
             ReplayVerdict::Match => {
                 let state = self.state.map(state_name).unwrap_or_default();
@@ -193,12 +231,11 @@ impl Verdict {
 
 fn local(mut source: Source<'_>, options: Options, steps: &mut Steps<'_>) -> anyhow::Result<Verdict> {
     let what_if = options.what_if;
-    let bar = progress::bar(Some(source.entries()), "replaying");
+    let bar = steps.bar(Some(source.entries()));
     let mut shown = Ok(());
     let replayed = replay(&mut source, options, &mut |step| {
-        if steps.quiet {
-            bar.inc(1);
-        } else if shown.is_ok() {
+        bar.inc(1);
+        if !steps.quiet && shown.is_ok() {
             shown = steps.show(&Decision::from(step));
         }
     });
@@ -206,6 +243,7 @@ fn local(mut source: Source<'_>, options: Options, steps: &mut Steps<'_>) -> any
     shown?;
     let (report, divergence) = match replayed {
         Replay::Refused(message) => return Ok(Verdict::refused(message)),
+        Replay::Failed(unreadable) => return Err(unreadable.into()),
         Replay::Match(report) => (Some(report), None),
         Replay::Diverged { divergence, report } => (report, Some(divergence)),
     };
@@ -223,6 +261,7 @@ fn local(mut source: Source<'_>, options: Options, steps: &mut Steps<'_>) -> any
                 "expected": it.expected, "found": it.found,
             })
         }),
+        notes: Vec::new(),
     };
     Ok(verdict)
 }
@@ -243,13 +282,20 @@ async fn remote(
     steps: &mut Steps<'_>,
 ) -> anyhow::Result<Verdict> {
     let mut events = client.replay(request).await?;
-    while let Some(event) = events.next().await? {
-        match event {
-            Replayed::Step(step) => steps.show(&step.into())?,
-            Replayed::Report(report) => return Ok(report.into()),
+    let bar = steps.bar(None);
+    let report = loop {
+        match events.next().await {
+            Ok(Some(Replayed::Step(step))) => {
+                bar.inc(1);
+                steps.show(&step.into())?;
+            }
+            Ok(Some(Replayed::Report(report))) => break Ok(report.into()),
+            Ok(None) => break Err(anyhow::anyhow!("the server ended the replay without a report")),
+            Err(error) => break Err(error.into()),
         }
-    }
-    anyhow::bail!("the server ended the replay without a report")
+    };
+    bar.finish_and_clear();
+    report
 }
 
 impl From<ReplayReport> for Verdict {
@@ -268,48 +314,7 @@ impl From<ReplayReport> for Verdict {
             }),
             message: report.message,
             determinism_class: report.determinism_class,
+            notes: Vec::new(),
         }
     }
-}
-
-/// A recorded trace: every input with its verdict, the refused ones too.
-fn replay_trace_file(path: &Path, quiet: bool, output: &Output) -> anyhow::Result<Finding> {
-    let mut shown = Ok(());
-    let report = replay_trace(path, &mut |difference| {
-        if quiet || shown.is_err() {
-            return;
-        }
-        shown = if output.is_json() {
-            output.value(&json!({ "difference": {
-                "line": difference.line,
-                "session_id": difference.session_id,
-                "expected": difference.expected,
-                "found": difference.found,
-            }}))
-        } else {
-            let session_id = clean(&difference.session_id);
-            output.line(format!(
-                "line {}, session {session_id}: recorded {:?}, decided again {:?}",
-                difference.line, difference.expected, difference.found
-            ))
-        };
-    })?;
-    shown?;
-    let same = report.different == 0;
-    if output.is_json() {
-        output.value(&json!({ "report": { "verdict": if same { "match" } else { "diverged" }, "trace": report } }))?;
-    } else {
-        let (word, paint) = if same { ("MATCH", Paint::Good) } else { ("DIVERGED", Paint::Bad) };
-        let events = count(report.events, "verdict", "verdicts");
-        output.line(format!(
-            "{}: {events}: {} same, {} different; not compared: {} operational, {} of sessions begun earlier, {} lost",
-            output.paint(paint, word),
-            report.same,
-            report.different,
-            report.operational,
-            report.incomplete,
-            report.lost
-        ))?;
-    }
-    Ok(Finding::from_ok(same))
 }

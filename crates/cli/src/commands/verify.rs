@@ -49,7 +49,7 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
         Place::File(path) => match source::open_file(&path) {
             Ok(source) => check(source, &keys)?,
             // A file whose first line was damaged is a finding like any other.
-            Err(error @ FileError::Format { .. }) => (String::new(), Found::whole_file(&error)),
+            Err(error @ FileError::Header { .. }) => (String::new(), Found::whole_file(&error)),
             Err(error) => return Err(error.into()),
         },
         Place::Directory { directory, session_id } => {
@@ -57,8 +57,11 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
             check(Source::Store(source::open_history(&store, &session_id)?), &keys)?
         }
         Place::Server { server, session_id } => {
-            let answer = server.connect().await?.verify(&session_id).await?;
-            (session_id, answer.into())
+            let client = server.connect().await?;
+            let bar = progress::waiting("the server verifies");
+            let answer = client.verify(&session_id).await;
+            bar.finish_and_clear();
+            (session_id, answer?.into())
         }
     };
     report(&session_id, &found, output)?;

@@ -1,7 +1,5 @@
 //! What a newcomer tries first.
 
-use std::time::{Duration, Instant};
-
 use crate::support::macp;
 
 #[test]
@@ -9,10 +7,7 @@ fn the_demo_passes_and_leaves_what_it_is_told_to_keep() {
     let place = tempfile::tempdir().unwrap();
     let data = place.path().join("kept");
     let data = data.to_str().unwrap();
-    let began = Instant::now();
     let told = macp(&["demo", "--no-delay", "--keep", data]).exits(0);
-    // A newcomer's patience, with room for a loaded machine.
-    assert!(began.elapsed() < Duration::from_secs(30));
     assert!(told.stdout.contains("Everything matches"), "{told:?}");
     macp(&["verify", "--data", data, "--all"]).exits(0);
 

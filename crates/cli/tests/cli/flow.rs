@@ -126,7 +126,27 @@ fn other_versions_are_no_historical_reconstruction() {
     let local = ["--json", "replay", "s1", "--data", directory, "--configuration-version", "c2"];
     assert_eq!(macp(&local).exits(1).values().pop().unwrap()["report"]["message"], message);
     server.macp(&["replay", "s1", "--configuration-version", "c1"]).exits(0);
-    server.macp(&["replay", "s1", "--mode-version", "9.9.9", "--what-if"]).exits(1);
+
+    // A what-if says which of the versions asked for make no difference, and which do not exist.
+    for args in [["--json", "replay", "s1"].as_slice(), &["--json", "replay", "s1", "--data", directory]] {
+        let run = |more: &[&str]| match args.contains(&"--data") {
+            true => macp(&[args, more].concat()),
+            false => server.macp(&[args, more].concat()),
+        };
+        let report = |run: crate::support::Run| run.values().pop().unwrap()["report"].clone();
+        let nonsense = report(run(&["--what-if", "--configuration-version", "nonsense"]).exits(0));
+        assert_eq!((&nonsense["verdict"], &nonsense["what_if"]), (&json!("match"), &json!(true)));
+        assert!(nonsense["notes"][0].as_str().unwrap().contains("do not influence"), "{nonsense}");
+        let missing = report(run(&["--what-if", "--mode-version", "9"]).exits(1));
+        assert_eq!(missing["verdict"], "refused");
+        assert!(
+            missing["notes"][0].as_str().unwrap().contains("no mode is offered here in version \"9\""),
+            "{missing}"
+        );
+        assert_eq!(report(run(&["--configuration-version", "c1"]).exits(0))["notes"], json!([]));
+    }
+    let human = server.macp(&["replay", "s1", "--what-if", "--policy-version", "p"]).exits(0).stdout;
+    assert!(human.contains("\nnote: configuration and policy versions do not influence"), "{human}");
 }
 
 #[test]
@@ -181,4 +201,48 @@ fn tail_follows_across_a_crash_without_gap_or_repetition() {
     assert_eq!(next(), (5, "m5".to_owned()));
     server.macp(&["session", "tail", "s1", "--after", "99"]).exits(2);
     server.macp(&["session", "tail", "nowhere"]).exits(2);
+}
+
+#[test]
+fn tail_ends_with_the_session_and_says_how() {
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::on(data.path());
+    let uri = server.uri();
+    let follow = |session: &str, after: &str| {
+        Running::start(command().args(["--json", "session", "tail", session, "--after", after, "--server", &uri]))
+    };
+    let ended = |tail: Running, expected: Value| {
+        assert_eq!(tail.value()["ended"], expected);
+        tail.ends(0);
+    };
+
+    decide(&server, "cancelled", false);
+    let tail = follow("cancelled", "2");
+    assert_eq!(tail.value()["message_id"], "m2");
+    server.macp(&["session", "cancel", "cancelled", "--reason", "enough"]).exits(0);
+    // The classic profile has no state of its own for cancelled sessions; the entry tells.
+    let by = canceller(&server, "cancelled");
+    ended(tail, json!({ "state": "Expired", "type": "SessionCancel", "by": by, "reason": "enough" }));
+
+    decide(&server, "resolved", true);
+    let tail = follow("resolved", "3");
+    assert_eq!(tail.value()["message_id"], "m3");
+    ended(tail, json!({ "state": "Resolved", "type": "", "by": "", "reason": "" }));
+
+    server.macp(&["session", "start", "expired", "--sender", "a", "--ttl", "1s"]).exits(0);
+    let tail = follow("expired", "1");
+    ended(tail, json!({ "state": "Expired", "type": "TtlExpired", "by": "", "reason": "the deadline passed" }));
+
+    let human = server.macp(&["session", "tail", "cancelled"]).exits(0).stdout;
+    let last = human.lines().last().unwrap();
+    assert!(
+        last.starts_with("cancelled has ended as Expired with SessionCancel") && last.ends_with(": enough"),
+        "{human}"
+    );
+}
+
+/// Who cancelled, as the history has it.
+fn canceller(server: &Server, session: &str) -> Value {
+    let log = server.macp(&["--json", "session", "log", session]).exits(0).values();
+    log.last().unwrap()["sender"].clone()
 }

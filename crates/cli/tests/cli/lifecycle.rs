@@ -99,10 +99,26 @@ fn sighup_reads_roots_again_and_survives_a_bad_file() {
 
 #[test]
 fn memory_is_forgotten_and_says_so() {
-    let server = Server::with(command().args(["serve", "--listen", "127.0.0.1:0"]).env("MACP_MEMORY_ONLY", "yes"));
+    let place = tempfile::tempdir().unwrap();
+    let start = || {
+        let mut command = command();
+        command.args(["serve", "--listen", "127.0.0.1:0"]).env("MACP_MEMORY_ONLY", "yes").current_dir(place.path());
+        Server::with(&mut command)
+    };
+    let server = start();
+    let warned = |line: &&serde_json::Value| {
+        line["level"] == "WARN" && line["message"].as_str().is_some_and(|text| text.contains("nothing survives"))
+    };
+    assert_eq!(server.start.iter().filter(warned).count(), 1, "{:#?}", server.start);
     decide(&server, "s1", true);
     server.macp(&["verify", "s1"]).exits(0);
     assert!(server.terminate().success());
+
+    let server = start();
+    let gone = server.macp(&["session", "show", "s1"]).exits(2);
+    assert!(gone.stderr.contains("SESSION_NOT_FOUND"), "{gone:?}");
+    assert_eq!(server.macp(&["--json", "session", "list"]).exits(0).values().len(), 0);
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "something was written");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod demo;
 mod directory;
+mod disk_full;
 mod flow;
 mod lifecycle;
 mod settings;

@@ -76,3 +76,19 @@ fn the_reference_names_every_flag_of_the_help() {
         assert!(reference.contains(&format!("| `--{name}` |")), "{name}\n{reference}");
     }
 }
+
+#[test]
+fn the_document_has_the_reference_word_for_word() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/OPERATIONS.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    let (_, rest) = document.split_once("\n<!-- settings: ").expect("the line before the table is there");
+    let (_, rest) = rest.split_once(" -->\n").expect("the line before the table ends");
+    let (table, _) = rest.split_once("<!-- end of settings -->\n").expect("the line after the table is there");
+    let reference = macp(&["settings", "--markdown"]).exits(0).stdout;
+    assert!(
+        table == format!("\n{reference}\n"),
+        "docs/OPERATIONS.md does not say what the program does: put what `cargo run -p macp-cli -- settings --markdown` \
+         prints, with an empty line before and after, between its lines `<!-- settings: … -->` and \
+         `<!-- end of settings -->`.\n\nThe document says:\n{table}\nThe program says:\n{reference}"
+    );
+}

@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -76,6 +76,8 @@ pub(crate) fn run(command: &mut Command) -> Run {
 pub(crate) struct Server {
     child: Child,
     log: Receiver<Value>,
+    /// What the log said before the server was ready.
+    pub(crate) start: Vec<Value>,
     pub(crate) address: String,
 }
 
@@ -103,18 +105,24 @@ impl Server {
                 }
             }
         });
-        let mut server = Server { child, log, address: String::new() };
-        let ready = server.wait_for("ready");
+        let mut server = Server { child, log, start: Vec::new(), address: String::new() };
+        let ready;
+        (server.start, ready) = server.log_until("ready");
         server.address = ready["address"].as_str().expect("the ready line has an address").to_owned();
         server
     }
 
     /// Waits for a log line with this message.
     pub(crate) fn wait_for(&self, message: &str) -> Value {
+        self.log_until(message).1
+    }
+
+    /// The log up to a line with this message, and that line.
+    fn log_until(&self, message: &str) -> (Vec<Value>, Value) {
         let mut seen = Vec::new();
         loop {
             match self.log.recv_timeout(PATIENCE) {
-                Ok(line) if line["message"] == message => return line,
+                Ok(line) if line["message"] == message => return (seen, line),
                 Ok(line) => seen.push(line),
                 Err(error) => panic!("{error} while waiting for {message:?}; the log says {seen:#?}"),
             }
@@ -137,6 +145,11 @@ impl Server {
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status();
         assert!(status.expect("kill runs").success());
+    }
+
+    /// Whether the process is still there.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.child.try_wait().expect("the process can be asked").is_none()
     }
 
     /// SIGKILL: no chance to tidy up.
@@ -192,6 +205,16 @@ impl Running {
     pub(crate) fn value(&self) -> Value {
         let line = self.lines.recv_timeout(PATIENCE).expect("the command says something");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    }
+
+    /// Waits for the end: nothing more is said, and the exit code.
+    #[track_caller]
+    pub(crate) fn ends(mut self, code: i32) {
+        match self.lines.recv_timeout(PATIENCE) {
+            Err(RecvTimeoutError::Disconnected) => {}
+            other => panic!("the command goes on: {other:?}"),
+        }
+        assert_eq!(self.child.wait().expect("the command ends").code(), Some(code));
     }
 }
 

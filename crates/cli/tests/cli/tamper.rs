@@ -57,3 +57,69 @@ fn no_byte_of_an_export_can_change_unnoticed() {
     macp(&["verify", "/nowhere/s1.jsonl", "--server", "127.0.0.1:1"]).exits(2);
     macp(&["verify", "--file", "/nowhere/s1.jsonl"]).exits(2);
 }
+
+#[test]
+fn damage_is_a_finding_and_another_file_a_failure() {
+    let (data, file, bytes) = export();
+    let target = data.path().join("target").to_str().unwrap().to_owned();
+    let commands: [&[&str]; 3] = [&["verify", &file], &["replay", &file], &["import", &file, "--data", &target]];
+    let everywhere = |code: i32| {
+        for args in commands {
+            macp(args).exits(code);
+        }
+    };
+    for other in ["hello\n", "", "{}\n"] {
+        std::fs::write(&file, other).unwrap();
+        everywhere(2);
+    }
+    assert!(!std::path::Path::new(&target).exists(), "a refused file leaves no directory");
+    std::fs::write(&file, String::from_utf8(bytes.clone()).unwrap().replacen("macp-export/1", "macp-export/0", 1))
+        .unwrap();
+    everywhere(1);
+    std::fs::write(&file, &bytes[..bytes.len() - 20]).unwrap();
+    everywhere(1);
+    std::fs::remove_file(&file).unwrap();
+    for args in [["verify", "--file", &file].as_slice(), &["replay", "--file", &file], commands[2]] {
+        macp(args).exits(2);
+    }
+}
+
+/// One byte of a stored record is changed behind the back of the program.
+#[test]
+fn a_damaged_history_is_not_exported() {
+    let data = tempfile::tempdir().unwrap();
+    let directory = data.path().to_str().unwrap();
+    let server = Server::on(data.path());
+    decide(&server, "s1", true);
+    assert!(server.terminate().success());
+    damage(data.path());
+
+    let file = data.path().join("s1.jsonl");
+    let out = file.to_str().unwrap();
+    let verified = macp(&["--json", "verify", "s1", "--data", directory]).exits(1).value();
+    let found = macp(&["--json", "export", "s1", "--data", directory, "--out", out]).exits(1).value();
+    assert_eq!((&found["ok"], &found["bad_sequence"]), (&json!(false), &verified["bad_sequence"]), "{found}");
+    let told = macp(&["export", "s1", "--data", directory]).exits(1).stderr;
+    assert!(told.starts_with("not exported, the history is damaged at entry 2: "), "{told}");
+
+    let server = Server::on(data.path());
+    let remote = server.macp(&["--json", "export", "s1", "--out", out]).exits(1).value();
+    assert_eq!(remote, found);
+    assert!(!file.exists());
+}
+
+/// Finds the proposal in the file of the database and changes a letter of it.
+fn damage(directory: &std::path::Path) {
+    let mut changed = 0;
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap_or_default();
+        let words = br#""option":"Deploy""#;
+        while let Some(at) = bytes.windows(words.len()).position(|window| window == words) {
+            bytes[at + 10] = b'X';
+            changed += 1;
+            std::fs::write(&path, &bytes).unwrap();
+        }
+    }
+    assert_eq!(changed, 1, "the record is in the database once");
+}

@@ -61,3 +61,15 @@ fn replay_2_a_changed_trace_is_found() {
     std::fs::write(&trace, text.replacen("\"at_ms\"", "\"at\"", 1)).unwrap();
     macp(&["replay", &trace]).exits(2);
 }
+
+#[test]
+fn a_trace_cut_off_by_a_kill_replays_up_to_there() {
+    let place = tempfile::tempdir().unwrap();
+    let trace = record(place.path());
+    let bytes = std::fs::read(&trace).unwrap();
+    std::fs::write(&trace, &bytes[..bytes.len() - 10]).unwrap();
+    let report = macp(&["--json", "replay", &trace]).exits(0).value();
+    assert_eq!(report["report"]["trace"]["torn"], true, "{report}");
+    assert_eq!(report["report"]["trace"]["same"], 9, "{report}");
+    assert!(macp(&["replay", &trace]).exits(0).stdout.contains("cut off"));
+}

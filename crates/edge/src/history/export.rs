@@ -11,15 +11,18 @@ use crate::context::Context;
 use crate::outbound::Outbound;
 use crate::status;
 
+/// Chunks made and not yet taken by the transport. One holds at least one record, which may be over a megabyte long.
+const CHUNKS_BUFFERED: usize = 4;
+
 pub(super) async fn export(
     ctx: &Arc<Context>,
     request: ExportSessionRequest,
 ) -> Result<Outbound<ExportSessionResponse>, Status> {
-    stream(ctx, request.session_id, |store, session_id, sink| {
+    stream(ctx, request.session_id, CHUNKS_BUFFERED, |store, session_id, sink| {
         let exporter = Exporter::open(store, session_id).map_err(|failure| failed(&failure))?;
         let mut exporter = exporter.ok_or_else(|| status::session_not_found(session_id))?;
         while let Some(chunk) = exporter.next_chunk().map_err(|error| failed(&error))? {
-            sink.blocking_send(ExportSessionResponse { data: chunk.into() })?;
+            sink.send(ExportSessionResponse { data: chunk.into() })?;
         }
         Ok(())
     })

@@ -1,5 +1,6 @@
 //! `macp.history.v1.HistoryService`: reading, checking and taking away what was written down. Histories are read on
-//! threads of their own, a few at a time, and show only what is durable.
+//! threads of their own, a few at a time, and show only what is durable. Whoever stops reading loses the place to
+//! others.
 
 mod export;
 mod log;
@@ -16,7 +17,7 @@ use tonic::{Request, Response, Status};
 
 use crate::context::Context;
 use crate::metrics::Rpc;
-use crate::outbound::{Outbound, Sink, produce};
+use crate::outbound::{BlockingSink, Outbound, produce_buffered};
 use crate::{identity, status};
 
 #[derive(Clone, Debug)]
@@ -80,7 +81,8 @@ async fn blocking<T: Send + 'static>(
 async fn stream<T: Send + 'static>(
     ctx: &Arc<Context>,
     session_id: String,
-    read: impl FnOnce(&dyn Store, &str, &Sink<T>) -> Result<(), Status> + Send + 'static,
+    buffer: usize,
+    read: impl FnOnce(&dyn Store, &str, &BlockingSink<T>) -> Result<(), Status> + Send + 'static,
 ) -> Result<Outbound<T>, Status> {
     let permit = reader(ctx).await;
     let session_id = blocking(ctx, move |store| {
@@ -90,7 +92,8 @@ async fn stream<T: Send + 'static>(
     })
     .await?;
     let ctx = Arc::clone(ctx);
-    Ok(produce(|sink| async move {
+    Ok(produce_buffered(buffer, |sink| async move {
+        let sink = sink.blocking(ctx.drain.clone(), ctx.settings.stalled_reader_timeout);
         blocking(&ctx, move |store| {
             let _permit = permit;
             read(store, &session_id, &sink)

@@ -13,7 +13,7 @@ use tonic::Status;
 
 use super::{failed, stream};
 use crate::context::Context;
-use crate::outbound::{Outbound, Sink};
+use crate::outbound::{BUFFER, BlockingSink, Outbound};
 use crate::status;
 
 pub(super) async fn replay(
@@ -30,14 +30,14 @@ pub(super) async fn replay(
         what_if: request.what_if,
         semantic: true,
     };
-    stream(ctx, request.session_id, move |store, session_id, sink| run(store, session_id, options, sink)).await
+    stream(ctx, request.session_id, BUFFER, move |store, session_id, sink| run(store, session_id, options, sink)).await
 }
 
 fn run(
     store: &dyn Store,
     session_id: &str,
     options: Options,
-    sink: &Sink<ReplaySessionResponse>,
+    sink: &BlockingSink<ReplaySessionResponse>,
 ) -> Result<(), Status> {
     let history = History::open(store, session_id).map_err(|failure| failed(&failure))?;
     let history = history.ok_or_else(|| status::session_not_found(session_id))?;
@@ -46,11 +46,11 @@ fn run(
     let mut listening = Ok(());
     let replay = macp_archive::replay(&mut Source::Store(history), options, &mut |step| {
         if listening.is_ok() {
-            listening = sink.blocking_send(response(Event::Step(to_wire(step))));
+            listening = sink.send(response(Event::Step(to_wire(step))));
         }
     });
     listening?;
-    sink.blocking_send(response(Event::Report(report(replay, what_if))))
+    sink.send(response(Event::Report(report(replay, what_if)?)))
 }
 
 fn response(event: Event) -> ReplaySessionResponse {
@@ -69,8 +69,8 @@ fn to_wire(step: &Step) -> ReplayStep {
     }
 }
 
-fn report(replay: Replay, what_if: bool) -> ReplayReport {
-    match replay {
+fn report(replay: Replay, what_if: bool) -> Result<ReplayReport, Status> {
+    Ok(match replay {
         Replay::Match(found) => {
             let message = if what_if {
                 "under the versions asked for, every decision comes out the same; this is a what-if"
@@ -84,7 +84,8 @@ fn report(replay: Replay, what_if: bool) -> ReplayReport {
             ..finding(ReplayVerdict::Diverged, divergence.to_string(), what_if, report)
         },
         Replay::Refused(reason) => finding(ReplayVerdict::Refused, reason, what_if, None),
-    }
+        Replay::Failed(unreadable) => return Err(failed(&unreadable)),
+    })
 }
 
 fn finding(verdict: ReplayVerdict, message: String, what_if: bool, report: Option<Report>) -> ReplayReport {

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use macp_engine::Error;
-use macp_kernel::{Caller, Command, Input, SignatureCheck, TTL_MS_DEFAULT};
+use macp_kernel::{Caller, Command, Input, SESSION_START, SignatureCheck, screen, stated_deadline};
 use macp_wire::codes::Code;
 use macp_wire::signature::v1::EnvelopeSignature;
 use macp_wire::v1::{Ack, Envelope, SendRequest, SendResponse, SessionState};
-use prost::Message;
 use tonic::Status;
 
 use crate::ack::{Refusal, Subject};
@@ -16,11 +15,10 @@ use crate::metrics::Rpc;
 use crate::rate::Kind;
 use crate::{identity, status};
 
-/// What a request may be longer than its payload: the envelope's other fields and a signature fit many times. Payloads
-/// a little over their limit so reach the rules and get a proper refusal.
-pub(crate) const DECODE_SLACK_BYTES: usize = 65_536;
-
-const SESSION_START: &str = "SessionStart";
+/// What a request may be longer than the longest payload. The envelope's other fields and a signature need little of
+/// it; the rest lets payloads well over their limit reach the rules, so that they are refused in the Ack and do not end
+/// a stream. Only what is longer still is refused by the transport.
+pub(crate) const DECODE_SLACK_BYTES: usize = 4 * 1024 * 1024;
 
 pub(super) async fn send(ctx: &Context, caller: &Caller, request: SendRequest) -> Result<SendResponse, Status> {
     let _timer = ctx.metrics.time(Rpc::Send);
@@ -58,7 +56,7 @@ pub(super) async fn answer(
             }
         };
     }
-    let start = Start::of(&envelope);
+    let deadline_ms = stated_deadline(&envelope);
     let command = Command { caller, input: Input::Envelope { envelope, signature } };
     let result = ctx.engine.submit(&subject.session_id, command).await;
     if let Err(error) = &result {
@@ -66,8 +64,8 @@ pub(super) async fn answer(
     }
     let ack = subject.answered(result, retry_after, ctx.engine.now_ms());
     count(ctx, &ack);
-    if let Some(start) = start {
-        start.warn_if_past(&ack);
+    if let Some(deadline_ms) = deadline_ms {
+        warn_if_past(deadline_ms, &ack);
     }
     ack
 }
@@ -83,11 +81,12 @@ pub(super) fn report(session_id: &str, error: &Error) {
     }
 }
 
-/// Takes an envelope out of its sender's share; the time to wait if nothing is left of it.
+/// Takes an envelope out of its sender's share; the time to wait if nothing is left of it. What is refused before the
+/// share is looked at takes nothing: its sender may be anyone.
 fn take_rate(ctx: &Context, caller: &Caller, envelope: &Envelope) -> Option<Duration> {
     let limiter = ctx.limiter.as_ref()?;
     let kind = if envelope.message_type == SESSION_START { Kind::Start } else { Kind::Message };
-    let sender = caller.credential.identity().unwrap_or(&envelope.sender);
+    let sender = screen(envelope, caller, ctx.engine.limits()).ok()?;
     limiter.take(sender, kind, ctx.uptime()).err().map(|exhausted| exhausted.retry_after)
 }
 
@@ -102,44 +101,14 @@ fn count(ctx: &Context, ack: &Ack) {
     }
 }
 
-/// What the deadline of a SessionStart comes from.
-#[derive(Debug)]
-struct Start {
-    timestamp_ms: i64,
-    payload: bytes::Bytes,
-}
-
-/// The one field of a SessionStartPayload that is looked at here.
-#[derive(Clone, PartialEq, Message)]
-struct Ttl {
-    #[prost(int64, tag = "6")]
-    ttl_ms: i64,
-}
-
-impl Start {
-    fn of(envelope: &Envelope) -> Option<Start> {
-        (envelope.message_type == SESSION_START && envelope.timestamp_unix_ms > 0)
-            .then(|| Start { timestamp_ms: envelope.timestamp_unix_ms, payload: envelope.payload.clone() })
-    }
-
-    /// A client whose clock is wrong starts sessions that are over at once, which looks like a fault of the server.
-    fn warn_if_past(self, ack: &Ack) {
-        if !ack.ok || ack.duplicate || self.timestamp_ms >= ack.accepted_at_unix_ms {
-            return;
-        }
-        let Ok(Ttl { ttl_ms }) = Ttl::decode(self.payload) else {
-            return;
-        };
-        let ttl_ms = if ttl_ms == 0 { TTL_MS_DEFAULT } else { ttl_ms };
-        let deadline_ms = self.timestamp_ms.saturating_add(ttl_ms);
-        if deadline_ms < ack.accepted_at_unix_ms {
-            tracing::warn!(
-                session = ack.session_id,
-                deadline_ms,
-                start_timestamp_ms = self.timestamp_ms,
-                accepted_at_ms = ack.accepted_at_unix_ms,
-                "the session was past its deadline when it started; is the client's clock right?"
-            );
-        }
+/// A client whose clock is wrong starts sessions that are over at once, which looks like a fault of the server.
+fn warn_if_past(deadline_ms: i64, ack: &Ack) {
+    if ack.ok && !ack.duplicate && deadline_ms < ack.accepted_at_unix_ms {
+        tracing::warn!(
+            session = ack.session_id,
+            deadline_ms,
+            accepted_at_ms = ack.accepted_at_unix_ms,
+            "the session was past its deadline when it started; is the client's clock right?"
+        );
     }
 }

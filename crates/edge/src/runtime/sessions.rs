@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use macp_kernel::{Caller, Command, Input, Settled};
-use macp_ledger::{Filter, Head};
+use macp_ledger::{Failure, Filter, Head, Store};
 use macp_wire::codes::Code;
 use macp_wire::v1::{
     CancelSessionRequest, CancelSessionResponse, GetSessionRequest, GetSessionResponse, ListSessionsRequest,
@@ -19,6 +19,10 @@ use crate::status;
 
 /// Bytes of one page: clients take no message above 4 MiB unless told to.
 const PAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
+
+/// Heads read at once. The summary in one may take a quarter of a megabyte, so a page is gathered in steps and never
+/// read whole before it is known to fit.
+pub(super) const HEADS_AT_ONCE: usize = 32;
 
 /// Prefix of what is inside a page token.
 const TOKEN_VERSION: &str = "v1:";
@@ -60,27 +64,42 @@ pub(super) async fn list(ctx: &Context, request: &ListSessionsRequest) -> Result
     let limit = page_size(ctx, request.page_size)?;
     let after = (!request.page_token.is_empty()).then(|| read_token(&request.page_token)).transpose()?;
     let store = std::sync::Arc::clone(ctx.engine.store());
-    // One more than asked for tells whether anything follows.
-    let heads = tokio::task::spawn_blocking(move || store.list(after.as_deref(), limit + 1, Filter::All))
+    let (sessions, more) = tokio::task::spawn_blocking(move || read_page(&*store, after, limit))
         .await
         .map_err(|error| status::internal(error.to_string()))?
         .map_err(|failure| status::internal(status::with_causes(&failure)))?;
-    let found = heads.len();
-    let mut sessions = Vec::with_capacity(found.min(limit));
-    let mut bytes = 0;
-    for head in heads.iter().take(limit) {
-        let session = metadata(head);
-        bytes += session.encoded_len();
-        if bytes > PAGE_BYTES_MAX && !sessions.is_empty() {
-            break;
-        }
-        sessions.push(session);
-    }
     let next_page_token = match sessions.last() {
-        Some(last) if sessions.len() < found => write_token(&last.session_id),
+        Some(last) if more => write_token(&last.session_id),
         _ => String::new(),
     };
     Ok(ListSessionsResponse { sessions, next_page_token })
+}
+
+/// As many sessions as a page may hold, by number and by bytes but at least one, and whether more follow.
+fn read_page(
+    store: &dyn Store,
+    mut after: Option<String>,
+    limit: usize,
+) -> Result<(Vec<SessionMetadata>, bool), Failure> {
+    let mut sessions = Vec::new();
+    let mut bytes = 0;
+    loop {
+        // One more than there is room for tells whether anything follows.
+        let asked = HEADS_AT_ONCE.min(limit + 1 - sessions.len());
+        let heads = store.list(after.as_deref(), asked, Filter::All)?;
+        for head in &heads {
+            let session = metadata(head);
+            bytes += session.encoded_len();
+            if sessions.len() == limit || (bytes > PAGE_BYTES_MAX && !sessions.is_empty()) {
+                return Ok((sessions, true));
+            }
+            sessions.push(session);
+        }
+        match heads.last() {
+            Some(last) if heads.len() == asked => after = Some(last.session_id.to_string()),
+            _ => return Ok((sessions, false)),
+        }
+    }
 }
 
 /// 0 is the default, too many are as many as there may be, negative ones are a mistake.

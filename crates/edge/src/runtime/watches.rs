@@ -13,13 +13,10 @@ use macp_wire::v1::{
 use tokio::sync::broadcast;
 use tonic::Status;
 
-use super::sessions::metadata;
+use super::sessions::{HEADS_AT_ONCE, metadata};
 use crate::context::Context;
 use crate::outbound::{Outbound, Sink, produce_until_drained};
 use crate::status;
-
-/// Sessions read at once for the initial sync.
-const SYNC_PAGE: usize = 256;
 
 /// How long after the sync a session it told of may still be announced as created. The announcement follows the
 /// listing's source, the commit, within one turn of a shard.
@@ -87,7 +84,7 @@ async fn sync(engine: &Engine, sink: &Sink<WatchSessionsResponse>) -> Result<Has
     let mut after: Option<Arc<str>> = None;
     loop {
         let (store, from) = (Arc::clone(engine.store()), after.clone());
-        let page = tokio::task::spawn_blocking(move || store.list(from.as_deref(), SYNC_PAGE, Filter::Open))
+        let page = tokio::task::spawn_blocking(move || store.list(from.as_deref(), HEADS_AT_ONCE, Filter::Open))
             .await
             .map_err(|error| status::internal(error.to_string()))?
             .map_err(|failure| status::internal(status::with_causes(&failure)))?;
@@ -98,7 +95,7 @@ async fn sync(engine: &Engine, sink: &Sink<WatchSessionsResponse>) -> Result<Has
             told.insert(Arc::clone(&head.session_id));
         }
         match page.last() {
-            Some(last) if page.len() == SYNC_PAGE => after = Some(Arc::clone(&last.session_id)),
+            Some(last) if page.len() == HEADS_AT_ONCE => after = Some(Arc::clone(&last.session_id)),
             _ => return Ok(told),
         }
     }

@@ -1,6 +1,7 @@
 //! HistoryService.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use macp_ledger::SqliteStore;
 use macp_wire::classic::v1::SessionStartPayload;
@@ -190,5 +191,39 @@ async fn replay_3_other_versions_are_refused_unless_asked_for_as_a_what_if() {
     let (steps, report) = replay(&edge, ReplaySessionRequest { what_if: true, ..request }).await;
     assert_eq!(steps.len(), 4);
     assert!(report.what_if);
+    edge.shut_down().await;
+}
+
+#[tokio::test]
+async fn who_stops_reading_does_not_keep_others_from_their_histories() {
+    let edge = Edge::with(|settings| settings.stalled_reader_timeout = Duration::from_millis(100)).await;
+    edge.accept(start("s")).await;
+    for index in 0..10 {
+        let payload = format!(r#"{{"proposal_id":"p","rationale":"{}"}}"#, "x".repeat(1_000_000));
+        edge.accept(envelope("s", &format!("p{index}"), "Proposal", payload)).await;
+    }
+    // More than may be read at once, each on a connection of its own so that they share no window.
+    let mut unread = Vec::new();
+    for _ in 0..12 {
+        let mut client = macp_rpc::history::Client::new(connect(edge.address()).await);
+        let export = client.export_session(ExportSessionRequest { session_id: "s".into() });
+        let export = tokio::time::timeout(PATIENCE, export).await.expect("a place becomes free in time");
+        unread.push(export.expect("an export").into_inner());
+    }
+    let verify = edge.history.clone();
+    let verify = async move { verify.clone().verify_session(VerifySessionRequest { session_id: "s".into() }).await };
+    let verified = tokio::time::timeout(PATIENCE, verify).await.expect("a place becomes free in time");
+    assert!(verified.expect("verified").into_inner().ok);
+
+    let mut first = unread.remove(0);
+    let status = loop {
+        match tokio::time::timeout(PATIENCE, first.next()).await.expect("an end in time") {
+            Some(Ok(_chunk)) => {}
+            Some(Err(status)) => break status,
+            None => panic!("the export cannot be whole"),
+        }
+    };
+    assert_eq!((status.code(), code(&status)), (Code::ResourceExhausted, "STREAM_LAGGED"));
+    drop(unread);
     edge.shut_down().await;
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex};
 
 use macp_ledger::{Append, AppendError, Failure, FailureKind, Filter, Head, MemoryStore, Record, Store};
-use macp_wire::v1::{GetSessionRequest, SendRequest};
+use macp_wire::v1::{GetSessionRequest, ListSessionsRequest, SendRequest, WatchSessionsRequest};
 use tonic::Code;
 
 use crate::common::*;
@@ -61,6 +61,23 @@ async fn rate_limits_are_per_sender_and_kind() {
     edge.shut_down().await;
 }
 
+/// A share is taken in step 5 of admission: whoever is refused before it uses up nobody's.
+#[tokio::test]
+async fn what_is_refused_before_the_rate_is_looked_at_takes_no_share() {
+    use macp_wire::v1::Envelope;
+    let edge = Edge::with(|settings| settings.start_limit_per_minute = 1).await;
+    for _ in 0..3 {
+        edge.refuse(Envelope { macp_version: "0.9".into(), ..start("s") }, "UNSUPPORTED_PROTOCOL_VERSION").await;
+        edge.refuse(Envelope { message_id: String::new(), ..start("s") }, "INVALID_ENVELOPE").await;
+        edge.refuse(Envelope { sender: "x".repeat(257), ..start("s") }, "INVALID_ENVELOPE").await;
+        let ack = edge.send_as("mallory", start("s")).await;
+        assert_eq!(ack.error.expect("mallory is not alice").code, "UNAUTHENTICATED");
+    }
+    edge.accept(start("s")).await;
+    edge.refuse(start("t"), "RATE_LIMITED").await;
+    edge.shut_down().await;
+}
+
 /// Keeps every write waiting until it is told to go on, and fails them while it is told to.
 #[derive(Debug, Default)]
 struct Held {
@@ -74,6 +91,8 @@ struct State {
     held: bool,
     full: bool,
     waiting: usize,
+    /// Most heads a single list asked for.
+    listed_max: usize,
 }
 
 impl Held {
@@ -110,6 +129,7 @@ impl Store for Held {
     }
 
     fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure> {
+        self.set(|state| state.listed_max = state.listed_max.max(limit));
         self.inner.list(after, limit, filter)
     }
 
@@ -197,5 +217,39 @@ async fn wire_4_a_failed_write_is_an_internal_error_in_the_ack_and_readiness_tel
     edge.accept(proposal("s", "p")).await;
     let (head, _) = crate::http::get(edge.address(), "/readyz").await;
     assert!(head.starts_with("http/1.1 200"), "{head}");
+    edge.shut_down().await;
+}
+
+/// The index rows of a thousand sessions may take a quarter of a gigabyte.
+#[tokio::test]
+async fn sessions_are_listed_without_reading_a_whole_page_at_once() {
+    let store = Arc::new(Held::default());
+    let held: Arc<dyn Store> = Arc::clone(&store) as Arc<dyn Store>;
+    let edge = Edge::on(held, |_| ()).await;
+    let names: Vec<_> = (0..70).map(|index| format!("s{index:03}")).collect();
+    for name in &names {
+        edge.accept(start(name)).await;
+    }
+    for page_size in [1000, 70, 69, 33, 32, 31, 1] {
+        let (mut listed, mut page_token) = (Vec::new(), String::new());
+        loop {
+            let request = ListSessionsRequest { page_size, page_token };
+            let page = edge.runtime.clone().list_sessions(request).await.expect("a page").into_inner();
+            listed.extend(page.sessions.into_iter().map(|session| session.session_id));
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+            assert_eq!(listed.len() % usize::try_from(page_size).expect("positive"), 0, "a page is full");
+        }
+        assert_eq!(listed, names, "{page_size} on a page");
+    }
+    let mut watch = edge.runtime.clone().watch_sessions(WatchSessionsRequest {}).await.expect("a watch").into_inner();
+    for name in &names {
+        let event = next(&mut watch).await.event.expect("an event");
+        assert_eq!(&event.session.expect("a session").session_id, name);
+    }
+    let listed_max = store.state.lock().expect("not poisoned").listed_max;
+    assert!((1..=32).contains(&listed_max), "{listed_max} at once");
     edge.shut_down().await;
 }

@@ -137,10 +137,14 @@ async fn wire_5_the_payload_limit_is_inclusive_and_more_is_refused_in_the_ack() 
     edge.accept(fitting).await;
     let over = envelope("s", "q", "Proposal", padded(1_048_577));
     edge.refuse(over, "PAYLOAD_TOO_LARGE").await;
-    let far_over = envelope("s", "q", "Proposal", padded(1_048_576 + 60_000));
-    edge.refuse(far_over, "PAYLOAD_TOO_LARGE").await;
+    let far_over = envelope("s", "q", "Proposal", padded(5_000_000));
+    edge.refuse(far_over.clone(), "PAYLOAD_TOO_LARGE").await;
+    let frames = tokio_stream::iter([frame(far_over), frame(proposal("s", "r"))]);
+    let mut answers = edge.runtime.clone().stream_session(frames).await.expect("a stream").into_inner();
+    assert_eq!(delivered(next(&mut answers).await).message_id, "err-q");
+    assert_eq!(delivered(next(&mut answers).await).message_id, "ack-r", "the stream goes on");
 
-    let beyond = SendRequest { envelope: Some(envelope("s", "q", "Proposal", padded(2_000_000))), signature: None };
+    let beyond = SendRequest { envelope: Some(envelope("s", "q", "Proposal", padded(6_000_000))), signature: None };
     let status = edge.runtime.clone().send(beyond).await.expect_err("longer than any request may be");
     assert_eq!((status.code(), code(&status)), (Code::ResourceExhausted, "PAYLOAD_TOO_LARGE"));
     edge.accept(proposal("s", "q")).await;

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use macp_kernel::{Command, Session, Settled, State, mode, trace};
+use macp_kernel::{Command, Session, Settled, State, trace};
 use macp_ledger::{Append, AppendError, Head, Record};
 use macp_wire::v1::SessionMetadata;
 
@@ -43,6 +42,18 @@ pub enum RequestKind {
     Command(Box<Command>),
     /// What the session is like now.
     Read,
+}
+
+impl<R> Event<R> {
+    /// The session it concerns; none if it concerns them all.
+    pub(crate) fn session_id(&self) -> Option<&Arc<str>> {
+        match self {
+            Event::Request(request) => Some(&request.session_id),
+            Event::Loaded { session_id, .. } | Event::Appended { session_id, .. } => Some(session_id),
+            Event::Expire(head) => Some(&head.session_id),
+            Event::Tick => None,
+        }
+    }
 }
 
 impl<R> Request<R> {
@@ -92,21 +103,10 @@ pub struct Snapshot {
     pub metadata: SessionMetadata,
     pub sequence: u64,
     pub ordinal: u64,
-    /// The mode's state with stable member names.
-    pub mode_state: serde_json::Value,
-    pub resolution: Option<Bytes>,
 }
 
 impl Snapshot {
     pub fn of(session: &Session) -> Self {
-        let binding = session.binding();
-        let view = mode::View { roster: &binding.roster, initiator: &binding.initiator };
-        Snapshot {
-            metadata: session.metadata(),
-            sequence: session.sequence(),
-            ordinal: session.ordinal(),
-            mode_state: session.mode_state().describe(&view),
-            resolution: session.resolution().cloned(),
-        }
+        Snapshot { metadata: session.metadata(), sequence: session.sequence(), ordinal: session.ordinal() }
     }
 }

@@ -15,6 +15,7 @@
 //!   └────SessionStart────┴─ Presumed ──▶ Resident      Appended(conflict) or Appended(ok)
 //! ```
 
+mod abandon;
 mod event;
 mod eviction;
 mod presume;

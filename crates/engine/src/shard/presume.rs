@@ -74,3 +74,6 @@ impl<R> Shard<R> {
         effects.push(Effect::Load(session_id));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -66,12 +66,15 @@ pub fn code(reply: &Reply) -> &str {
 pub struct Flaky<S> {
     pub inner: S,
     pub broken: AtomicBool,
-    pub reads: AtomicU64,
+    /// Appends and loads panic.
+    pub panics: AtomicBool,
+    /// Every load begins with the session's head, and nothing else asks for it.
+    pub loads: AtomicU64,
 }
 
 impl<S> Flaky<S> {
     pub fn new(inner: S) -> Arc<Self> {
-        Arc::new(Flaky { inner, broken: AtomicBool::new(false), reads: AtomicU64::new(0) })
+        Arc::new(Flaky { inner, broken: false.into(), panics: false.into(), loads: 0.into() })
     }
 
     fn failure() -> Failure {
@@ -84,11 +87,13 @@ impl<S: Store> Store for Flaky<S> {
         if self.broken.load(Ordering::SeqCst) {
             return batch.iter().map(|_| Err(AppendError::Failed(Self::failure()))).collect();
         }
+        assert!(!self.panics.load(Ordering::SeqCst), "told to panic");
         self.inner.append(batch)
     }
 
     fn head(&self, session_id: &str) -> Result<Option<Head>, Failure> {
-        self.reads.fetch_add(1, Ordering::SeqCst);
+        assert!(!self.panics.load(Ordering::SeqCst), "told to panic");
+        self.loads.fetch_add(1, Ordering::SeqCst);
         self.inner.head(session_id)
     }
 

@@ -25,19 +25,35 @@ pub fn ambient(
     if !is_ambient(envelope) {
         return None;
     }
-    let admitted = match caller.credential {
-        Credential::Absent => admit_classic(envelope, signature, caller, limits),
-        Credential::Identity(_) | Credential::Refused(_) => admit_standard(envelope, signature, caller, limits),
-    };
-    Some(admitted)
+    Some(admit(envelope, signature, caller, limits))
 }
 
-fn admit_classic(
+fn admit(
     envelope: &Envelope,
     signature: &SignatureCheck,
     caller: &Caller,
     limits: &Limits,
 ) -> Result<Envelope, Rejection> {
+    let sender = screen(envelope, caller, limits)?;
+    check_rate(caller)?;
+    if envelope.message_type == PROGRESS {
+        check_progress_payload(envelope)?;
+    } else if caller.credential != Credential::Absent {
+        check_signal_payload(envelope)?;
+    }
+    check_signature(signature, limits.signatures)?;
+    Ok(Envelope { sender: sender.to_owned(), ..envelope.clone() })
+}
+
+/// Steps 1 to 4: the sender it counts as.
+pub(super) fn screen<'a>(envelope: &'a Envelope, caller: &'a Caller, limits: &Limits) -> Result<&'a str, Rejection> {
+    match caller.credential {
+        Credential::Absent => screen_classic(envelope, caller, limits),
+        Credential::Identity(_) | Credential::Refused(_) => screen_standard(envelope, caller, limits),
+    }
+}
+
+fn screen_classic<'a>(envelope: &'a Envelope, caller: &'a Caller, limits: &Limits) -> Result<&'a str, Rejection> {
     check_version(envelope)?;
     check_payload(envelope, limits)?;
     let sender = bind_sender(envelope, caller)?;
@@ -49,20 +65,10 @@ fn admit_classic(
         }
         check_progress_shape(envelope)?;
     }
-    check_rate(caller)?;
-    if envelope.message_type == PROGRESS {
-        check_progress_payload(envelope)?;
-    }
-    check_signature(signature, limits.signatures)?;
-    Ok(Envelope { sender: sender.to_owned(), ..envelope.clone() })
+    Ok(sender)
 }
 
-fn admit_standard(
-    envelope: &Envelope,
-    signature: &SignatureCheck,
-    caller: &Caller,
-    limits: &Limits,
-) -> Result<Envelope, Rejection> {
+fn screen_standard<'a>(envelope: &'a Envelope, caller: &'a Caller, limits: &Limits) -> Result<&'a str, Rejection> {
     check_version(envelope)?;
     check_message_id(envelope)?;
     if envelope.message_type == PROGRESS {
@@ -73,14 +79,7 @@ fn admit_standard(
     check_payload(envelope, limits)?;
     let sender = bind_sender(envelope, caller)?;
     check_lengths(envelope, sender)?;
-    check_rate(caller)?;
-    if envelope.message_type == PROGRESS {
-        check_progress_payload(envelope)?;
-    } else {
-        check_signal_payload(envelope)?;
-    }
-    check_signature(signature, limits.signatures)?;
-    Ok(Envelope { sender: sender.to_owned(), ..envelope.clone() })
+    Ok(sender)
 }
 
 fn check_message_id(envelope: &Envelope) -> Result<(), Rejection> {

@@ -1,4 +1,5 @@
-//! Admission of classic envelopes: the steps of the mission's table, top to bottom. The first that fails decides.
+//! Admission of classic envelopes: the steps of the table in docs/PROTOCOL.md, top to bottom. The first that fails
+//! decides.
 
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::codes::Code;
@@ -8,16 +9,15 @@ use prost::Message;
 use sha2::{Digest, Sha256};
 
 use super::ambient::is_ambient;
-use super::{bind_sender, check_length, check_lengths, check_payload, check_rate, check_signature, check_version};
+use super::{SESSION_START, bind_sender, check_lengths, check_payload, check_rate, check_signature, check_version};
 use crate::decide::{Accepted, Change, Verdict, due};
+use crate::limits::check_length;
 use crate::mode::{self, Response};
 use crate::profile::choose;
 use crate::session::{Position, Seen, Session, State};
 use crate::{
     Binding, Caller, Limits, PARTICIPANTS_MAX, Profile, Rejection, Roster, SignatureCheck, TTL_MS_DEFAULT, TTL_MS_MAX,
 };
-
-pub(crate) const SESSION_START: &str = "SessionStart";
 
 /// Judges a SessionStart.
 pub(crate) fn start(
@@ -28,17 +28,13 @@ pub(crate) fn start(
     now: i64,
     limits: &Limits,
 ) -> Result<Verdict, Rejection> {
-    check_version(envelope)?;
-    check_payload(envelope, limits)?;
-    let sender = bind_sender(envelope, caller)?;
-    let profile = choose(limits.profile, envelope, &caller.credential)?;
-    check_fields(envelope, sender)?;
+    let (sender, profile) = screen_start(envelope, caller, limits)?;
     check_rate(caller)?;
 
     let mode = start_mode(profile, &envelope.mode)?;
     let payload = SessionStartPayload::decode(envelope.payload.clone())
         .map_err(|error| Rejection::invalid(format!("payload of SessionStart: {error}")))?;
-    let ttl_ms = start_ttl(&payload)?;
+    let ttl_ms = start_ttl(payload.ttl_ms)?;
     start_versions(mode, &payload)?;
     let roster = start_roster(&payload)?;
     let mode_start = mode::Start { roster: &roster, context: &payload.context };
@@ -57,8 +53,7 @@ pub(crate) fn start(
 
     let bound = Envelope { sender: sender.to_owned(), ..envelope.clone() };
     let binding = Binding::classic(mode, roster, &bound, &payload, limits);
-    let base = if envelope.timestamp_unix_ms > 0 { envelope.timestamp_unix_ms } else { now };
-    let deadline_ms = base.saturating_add(ttl_ms);
+    let deadline_ms = deadline(stated_base(envelope).unwrap_or(now), ttl_ms);
     let mut seen = Seen::default();
     seen.insert(&bound.message_id, now);
     let session = Session {
@@ -100,10 +95,7 @@ pub(crate) fn message(
     if is_ambient(envelope) {
         return Err(Rejection::invalid("Signals and Progress are passed on and never become history"));
     }
-    check_version(envelope)?;
-    check_payload(envelope, limits)?;
-    let sender = bind_sender(envelope, caller)?;
-    check_fields(envelope, sender)?;
+    let sender = screen_message(envelope, caller, limits)?;
     check_rate(caller)?;
 
     let session = session.ok_or_else(|| {
@@ -152,6 +144,33 @@ pub(crate) fn message(
     Ok(Verdict::Accept(Box::new(Accepted { entry, change })))
 }
 
+/// Steps 1 to 4 of a SessionStart.
+pub(super) fn screen_start<'a>(
+    envelope: &'a Envelope,
+    caller: &'a Caller,
+    limits: &Limits,
+) -> Result<(&'a str, Profile), Rejection> {
+    check_version(envelope)?;
+    check_payload(envelope, limits)?;
+    let sender = bind_sender(envelope, caller)?;
+    let profile = choose(limits.profile, envelope, &caller.credential)?;
+    check_fields(envelope, sender)?;
+    Ok((sender, profile))
+}
+
+/// Steps 1 to 4 of any other message.
+pub(super) fn screen_message<'a>(
+    envelope: &'a Envelope,
+    caller: &'a Caller,
+    limits: &Limits,
+) -> Result<&'a str, Rejection> {
+    check_version(envelope)?;
+    check_payload(envelope, limits)?;
+    let sender = bind_sender(envelope, caller)?;
+    check_fields(envelope, sender)?;
+    Ok(sender)
+}
+
 /// Step 4.
 fn check_fields(envelope: &Envelope, sender: &str) -> Result<(), Rejection> {
     let required = [
@@ -181,12 +200,39 @@ fn unknown_mode(name: &str) -> Rejection {
     Rejection::new(Code::ModeNotSupported, format!("mode {name:?} is not offered here"))
 }
 
-fn start_ttl(payload: &SessionStartPayload) -> Result<i64, Rejection> {
-    match payload.ttl_ms {
+fn start_ttl(asked_ms: i64) -> Result<i64, Rejection> {
+    match asked_ms {
         0 => Ok(TTL_MS_DEFAULT),
         ttl_ms @ 1..=TTL_MS_MAX => Ok(ttl_ms),
         ttl_ms => Err(Rejection::invalid(format!("ttl_ms {ttl_ms} is outside 1..={TTL_MS_MAX}"))),
     }
+}
+
+/// The field of a SessionStartPayload its deadline depends on. The others are skipped, so that looking at a payload
+/// nobody has checked yet costs no memory.
+#[derive(Clone, PartialEq, Message)]
+struct Ttl {
+    #[prost(int64, tag = "6")]
+    ttl_ms: i64,
+}
+
+/// The deadline a valid SessionStart sets by a timestamp of its own, which may be long past; none when the deadline
+/// counts from the acceptance.
+pub fn stated_deadline(envelope: &Envelope) -> Option<i64> {
+    if envelope.message_type != SESSION_START {
+        return None;
+    }
+    let base = stated_base(envelope)?;
+    let Ttl { ttl_ms } = Ttl::decode(envelope.payload.clone()).ok()?;
+    Some(deadline(base, start_ttl(ttl_ms).ok()?))
+}
+
+fn stated_base(envelope: &Envelope) -> Option<i64> {
+    Some(envelope.timestamp_unix_ms).filter(|timestamp_ms| *timestamp_ms > 0)
+}
+
+fn deadline(base_ms: i64, ttl_ms: i64) -> i64 {
+    base_ms.saturating_add(ttl_ms)
 }
 
 fn start_versions(mode: mode::Kind, payload: &SessionStartPayload) -> Result<(), Rejection> {

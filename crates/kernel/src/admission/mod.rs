@@ -1,4 +1,4 @@
-//! Who and what gets in: the checks before a session is asked, in the order the mission's table gives them.
+//! Who and what gets in: the checks before a session is asked, in the order of the table in docs/PROTOCOL.md.
 
 mod ambient;
 pub(crate) mod classic;
@@ -6,9 +6,26 @@ pub(crate) mod classic;
 use macp_wire::codes::Code;
 use macp_wire::v1::Envelope;
 
-use crate::{Caller, Credential, ID_BYTES_MAX, Limits, PROTOCOL_VERSION, Rejection, SignatureCheck, SignatureRule};
+use crate::limits::check_length;
+use crate::{Caller, Credential, Limits, PROTOCOL_VERSION, Rejection, SignatureCheck, SignatureRule};
 
 pub use ambient::ambient;
+pub use classic::stated_deadline;
+
+/// The message type that creates a session.
+pub const SESSION_START: &str = "SessionStart";
+
+/// Steps 1 to 4 alone: the sender an envelope counts as, or its refusal. A share of requests is taken only for what
+/// comes as far as step 5, so that nobody uses up a share in someone else's name.
+pub fn screen<'a>(envelope: &'a Envelope, caller: &'a Caller, limits: &Limits) -> Result<&'a str, Rejection> {
+    if ambient::is_ambient(envelope) {
+        return ambient::screen(envelope, caller, limits);
+    }
+    match envelope.message_type.as_str() {
+        SESSION_START => classic::screen_start(envelope, caller, limits).map(|(sender, _)| sender),
+        _ => classic::screen_message(envelope, caller, limits),
+    }
+}
 
 /// Step 1.
 fn check_version(envelope: &Envelope) -> Result<(), Rejection> {
@@ -54,13 +71,6 @@ fn check_lengths(envelope: &Envelope, sender: &str) -> Result<(), Rejection> {
         ("message_type", &envelope.message_type),
     ];
     fields.iter().try_for_each(|(field, value)| check_length(field, value))
-}
-
-pub(crate) fn check_length(field: &str, value: &str) -> Result<(), Rejection> {
-    if value.len() <= ID_BYTES_MAX {
-        return Ok(());
-    }
-    Err(Rejection::invalid(format!("{field} is {} bytes long, at most {ID_BYTES_MAX} are allowed", value.len())))
 }
 
 /// Step 5.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use macp_wire::history::v1::Entry;
 
+use super::fields::{self, texts};
 use crate::decide::Verdict;
 
 /// The first difference between a recorded decision and the same decision taken again.
@@ -47,47 +48,17 @@ pub(super) fn foreign(recorded: &Entry, session_id: &str, found: &str) -> Diverg
 
 /// Compares the entry made now with the recorded one, field by field.
 pub(super) fn entries(recorded: &Entry, decided: &Entry) -> Option<Divergence> {
-    macro_rules! same {
-        ($($field:ident).+) => {
-            if recorded.$($field).+ != decided.$($field).+ {
-                let (expected, found) = (&recorded.$($field).+, &decided.$($field).+);
-                return Some(divergence(recorded, stringify!($($field).+), expected, found));
-            }
-        };
-    }
-    same!(sequence);
-    same!(ordinal);
-    same!(accepted_at_unix_ms);
-    same!(identity);
-    same!(input);
-    same!(signature);
-    same!(binding);
-    // The hash of what came before is the ledger's to fill in and `verify`'s to check.
-    let ends =
-        |entry: &Entry| entry.terminal.as_ref().map(|terminal| (terminal.state, terminal.resolution_sha256.clone()));
-    let (expected, found) = (ends(recorded), ends(decided));
-    if expected != found {
-        return Some(divergence(recorded, "terminal", expected, found));
-    }
-    None
-}
-
-fn divergence(recorded: &Entry, field: &str, expected: impl fmt::Debug, found: impl fmt::Debug) -> Divergence {
-    Divergence {
+    let (field, (expected, found)) = fields::difference(recorded, decided)?;
+    Some(Divergence {
         sequence: recorded.sequence,
         ordinal: recorded.ordinal,
         field: field.to_owned(),
-        expected: shorten(format!("{expected:?}")),
-        found: shorten(format!("{found:?}")),
-    }
+        expected,
+        found,
+    })
 }
 
-/// A payload may be a megabyte long; a report is for people.
-fn shorten(mut text: String) -> String {
-    const CHARACTERS_MAX: usize = 400;
-    if let Some((at, _)) = text.char_indices().nth(CHARACTERS_MAX) {
-        text.truncate(at);
-        text.push('…');
-    }
-    text
+fn divergence(recorded: &Entry, field: &str, expected: &str, found: &str) -> Divergence {
+    let (expected, found) = texts(&expected, &found);
+    Divergence { sequence: recorded.sequence, ordinal: recorded.ordinal, field: field.to_owned(), expected, found }
 }

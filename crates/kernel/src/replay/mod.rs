@@ -5,6 +5,7 @@
 //! are verified again with the keys recorded beside them. No clock, configuration or network is read.
 
 mod compare;
+mod fields;
 mod versions;
 
 use bytes::Bytes;

@@ -1,6 +1,6 @@
 //! ADM: the order of the checks, no trace of what was refused, duplicates, and Signals.
 
-use macp_kernel::{Caller, Command, Credential, Input, Limits, SignatureCheck, SignatureRule, decide};
+use macp_kernel::{Caller, Command, Credential, Input, Limits, SignatureCheck, SignatureRule, decide, screen};
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::codes::Code;
 use macp_wire::v1::{Envelope, ProgressPayload, SignalPayload};
@@ -216,6 +216,47 @@ fn adm_1_order_of_a_start_ends_with_the_mode() {
 fn adm_1_order_of_a_message() {
     let flaws: Vec<&Flaw> = COMMON.iter().chain(&MESSAGE).collect();
     check_order(good_message, finish_message, &flaws);
+}
+
+/// Screening stops before the share of requests is looked at: the steps before it refuse, it and those after do not.
+#[test]
+fn adm_1_screening_is_steps_1_to_4() {
+    type Case = (fn() -> Attempt, fn(&mut Attempt), &'static [Flaw]);
+    let cases: [Case; 2] = [(good_start, finish_start, &START), (good_message, finish_message, &MESSAGE)];
+    for (good, finish, flaws) in cases {
+        for flaw in COMMON.iter().chain(flaws) {
+            let mut attempt = good();
+            (flaw.spoil)(&mut attempt);
+            finish(&mut attempt);
+            let Attempt { world, caller, envelope, .. } = attempt;
+            let screened = screen(&envelope, &caller, &world.limits);
+            match flaw.step.as_bytes() {
+                [b'1'..=b'4', b' ', ..] => {
+                    let rejection = screened.expect_err(flaw.step);
+                    assert_eq!(rejection.code.as_str(), flaw.expected, "{}", flaw.step);
+                }
+                _ => assert_eq!(screened.as_deref(), Ok(envelope.sender.as_str()), "{}", flaw.step),
+            }
+        }
+    }
+}
+
+#[test]
+fn adm_1_screening_of_signals_and_progress() {
+    let refused = || Caller { credential: Credential::Refused("bad token".into()), ..Caller::default() };
+    let cases = [
+        (Caller::anonymous(), envelope("Signal", "m"), Ok("alice")),
+        (Caller { over_rate: true, ..Caller::default() }, envelope("Signal", "m"), Ok("alice")),
+        (Caller::identified("bob"), by("", Envelope { session_id: "".into(), ..envelope("Signal", "m") }), Ok("bob")),
+        (Caller::identified("bob"), envelope("Signal", "m"), Err(Code::InvalidEnvelope)),
+        (Caller::anonymous(), by("", envelope("Progress", "m")), Err(Code::InvalidEnvelope)),
+        (Caller::anonymous(), by(&"x".repeat(257), envelope("Signal", "m")), Err(Code::InvalidEnvelope)),
+        (refused(), Envelope { session_id: "".into(), ..envelope("Signal", "m") }, Err(Code::Unauthenticated)),
+    ];
+    for (caller, envelope, expected) in cases {
+        let screened = screen(&envelope, &caller, &Limits::default());
+        assert_eq!(screened.map_err(|rejection| rejection.code), expected, "{caller:?} {envelope:?}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! LIFE and RPC-9: how sessions end, and that they end once.
 
-use macp_kernel::{Caller, Credential, Settled, State, due, expire};
+use macp_kernel::{Caller, Credential, Settled, State, due, expire, stated_deadline};
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::codes::Code;
 use macp_wire::history::v1::{Entry, entry};
@@ -121,12 +121,17 @@ fn life_4_the_deadline_counts_from_the_start_timestamp() {
     for (timestamp, deadline_ms) in cases {
         let mut world = World::started(timed(1_000, timestamp));
         assert_eq!(world.session().position().deadline_ms, deadline_ms, "{timestamp}");
+        let stated = stated_deadline(&timed(1_000, timestamp));
+        assert_eq!(stated, (timestamp > 0).then_some(deadline_ms), "{timestamp}");
         assert_eq!(world.session().started_at_ms(), NOW);
         // A past timestamp is honoured: the start is acknowledged OPEN, the next touch finds it expired.
         assert_eq!(world.session().state(), State::Open);
         let expected = if deadline_ms < NOW { "SESSION_NOT_OPEN" } else { "accepted" };
         world.expect(envelope("Message", "m1"), expected);
     }
+    assert_eq!(stated_deadline(&timed(0, 1)), Some(60_001));
+    assert_eq!(stated_deadline(&timed(-1, 1)), None, "such a start is refused");
+    assert_eq!(stated_deadline(&Envelope { timestamp_unix_ms: 1, ..proposal("m1", "p1") }), None);
 }
 
 #[test]

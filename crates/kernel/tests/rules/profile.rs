@@ -1,4 +1,4 @@
-//! Which rules a SessionStart is born under (mission.md, "Two profiles, bound per session").
+//! Which rules a SessionStart is born under (docs/PROTOCOL.md).
 
 use macp_kernel::{Caller, Profile, ProfileSetting};
 use macp_wire::classic::v1::SessionStartPayload;

@@ -327,19 +327,21 @@ fn replay_6_a_changed_entry_diverges_and_is_located() {
 
 #[test]
 fn replay_6_a_changed_binding_diverges() {
-    let tampers: [fn(&mut macp_wire::history::v1::Binding); 6] = [
-        |binding| binding.deadline_unix_ms += 1,
-        |binding| binding.participants.push("mallory".into()),
-        |binding| binding.initiator = "mallory".into(),
-        |binding| binding.configuration_version.clear(),
-        |binding| binding.context = "x".into(),
-        |binding| binding.roots.clear(),
+    type Tamper = fn(&mut macp_wire::history::v1::Binding);
+    let tampers: [(Tamper, &str); 6] = [
+        (|binding| binding.deadline_unix_ms += 1, "binding.deadline_unix_ms"),
+        (|binding| binding.participants.push("mallory".into()), "binding.participants"),
+        (|binding| binding.initiator = "mallory".into(), "binding.initiator"),
+        (|binding| binding.configuration_version.clear(), "binding.configuration_version"),
+        (|binding| binding.context = "x".into(), "binding.context"),
+        (|binding| binding.roots.clear(), "binding.roots"),
     ];
-    for tamper in tampers {
+    for (tamper, field) in tampers {
         let divergence = diverges(&decided(), 0, |entry| {
             tamper(entry.binding.as_mut().expect("the first entry binds"));
         });
-        assert_eq!((divergence.sequence, divergence.field.as_str()), (1, "binding"));
+        assert_eq!((divergence.sequence, divergence.field.as_str()), (1, field));
+        assert_ne!(divergence.expected, divergence.found, "{divergence}");
     }
 }
 
@@ -367,7 +369,7 @@ fn replay_6_an_expiry_before_its_time_diverges() {
     let divergence = diverges(&expired(), 1, |entry| {
         entry.input = Some(entry::Input::TtlExpired(TtlExpired { deadline_unix_ms: 1 }));
     });
-    assert_eq!(divergence.field, "input");
+    assert_eq!(divergence.field, "input.deadline_unix_ms");
     let divergence = diverges(&expired(), 1, |entry| entry.identity = "mallory".into());
     assert_eq!(divergence.field, "identity");
     let divergence = diverges(&expired(), 1, |entry| entry.signature = Some(Default::default()));
@@ -398,6 +400,8 @@ fn replay_6_a_divergence_report_is_short() {
             cancel.cancelled_by = "ä".repeat(1_000_000);
         }
     });
+    assert_eq!(divergence.field, "input.cancelled_by");
+    assert_ne!(divergence.expected, divergence.found);
     assert!(divergence.to_string().len() < 4_000);
 }
 

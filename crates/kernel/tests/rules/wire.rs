@@ -1,7 +1,7 @@
-//! WIRE: what of the envelope, the Ack and the error codes the rules themselves decide.
+//! WIRE and RPC-3: what of the envelope, the Ack, the error codes and the metadata the rules themselves decide.
 
 use bytes::Bytes;
-use macp_kernel::{Caller, Limits, Settled, State};
+use macp_kernel::{ACTIVITY_SHOWN_MAX, Caller, Limits, Settled, State};
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::codes::Code;
 use macp_wire::v1::Envelope;
@@ -176,4 +176,25 @@ fn wire_1_only_one_protocol_version_is_spoken() {
         let rejection = refusal(World::new().send(envelope));
         assert_eq!(rejection.code, Code::UnsupportedProtocolVersion, "{version:?}");
     }
+}
+
+/// Anyone may write to a session that lists nobody, and GetSession must stay small.
+#[test]
+fn rpc_3_activity_tells_of_the_latest_senders_only() {
+    let mut world = World::started(start());
+    for index in 0..ACTIVITY_SHOWN_MAX + 5 {
+        world.now = NOW + i64::try_from(index / 2).expect("small");
+        world.expect(
+            by(&format!("sender-{index:05}"), proposal(&format!("m{index}"), &format!("p{index}"))),
+            "accepted",
+        );
+    }
+    // The first writes again and so belongs to the latest.
+    world.expect(by("sender-00000", proposal("again", "again")), "accepted");
+    let activity = world.session().metadata().participant_activity;
+    assert_eq!(activity.len(), ACTIVITY_SHOWN_MAX);
+    assert!(activity.is_sorted_by(|a, b| a.participant_id < b.participant_id), "in the order of their names");
+    assert_eq!((activity[0].participant_id.as_str(), activity[0].message_count), ("sender-00000", 2));
+    assert_eq!(activity[1].participant_id, "sender-00006", "the five before it wrote longest ago");
+    assert_eq!(activity[999].participant_id, "sender-01004");
 }

@@ -32,8 +32,3 @@ fn kind(error: &Error) -> FailureKind {
         _ => FailureKind::Other,
     }
 }
-
-/// Whether the next append would most likely meet the same failure.
-pub(super) fn is_global(failure: &Failure) -> bool {
-    matches!(failure.kind(), FailureKind::DiskFull | FailureKind::ReadOnly | FailureKind::Io | FailureKind::Locked)
-}

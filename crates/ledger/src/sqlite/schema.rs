@@ -38,9 +38,13 @@ pub(super) fn accept(connection: &Connection, path: &Path) -> Result<i64, Failur
 
 /// Brings the database to [`VERSION`].
 pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), Failure> {
-    let failed = |source| error::failure(format!("prepare database {}", path.display()), source);
     let found = accept(connection, path)?;
-    for (script, version) in MIGRATIONS.iter().zip(1_i64..).skip_while(|(_, version)| *version <= found) {
+    migrate_from(found, connection, path, MIGRATIONS)
+}
+
+fn migrate_from(found: i64, connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), Failure> {
+    let failed = |source| error::failure(format!("prepare database {}", path.display()), source);
+    for (script, version) in migrations.iter().zip(1_i64..).skip_while(|(_, version)| *version <= found) {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
         transaction.execute_batch(script).map_err(failed)?;
         transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
@@ -78,4 +82,90 @@ fn inspect(connection: &Connection, path: &Path) -> Result<Layout, Failure> {
 
 fn version_failure(found: i64, path: &Path) -> Failure {
     Failure::new(FailureKind::SchemaVersion { found, supported: VERSION }, format!("open database {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::record;
+    use crate::sqlite::{DATABASE_FILE, SqliteStore};
+    use crate::store::{Append, IndexUpdate, Store};
+
+    const ADD_NOTE: &str = "ALTER TABLE sessions ADD COLUMN note TEXT NOT NULL DEFAULT 'none'";
+    const DROP_AND_FAIL: &str = "DROP TABLE entries; INSERT INTO nowhere VALUES (1)";
+
+    /// A directory of version 1 with one session in it.
+    fn version_1() -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        let connection = Connection::open(directory.path().join(DATABASE_FILE)).unwrap();
+        connection.execute_batch(MIGRATIONS[0]).unwrap();
+        connection.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        connection.pragma_update(None, "user_version", 1).unwrap();
+        drop(connection);
+        let store = SqliteStore::open(directory.path()).unwrap();
+        let entry = macp_wire::history::v1::Entry { sequence: 1, ..Default::default() };
+        let index = IndexUpdate { open: true, deadline_ms: 1, state: 1, summary: None };
+        let records = vec![record::seal(None, &entry)];
+        let append = Append { session_id: Arc::from("kept"), expected_sequence: 0, records, index };
+        assert!(store.append(&[append]).remove(0).is_ok());
+        directory
+    }
+
+    fn version(connection: &Connection) -> i64 {
+        connection.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
+    }
+
+    fn count(connection: &Connection, table: &str) -> i64 {
+        connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
+    }
+
+    #[test]
+    fn a_migration_runs_once_and_keeps_what_is_stored() {
+        let directory = version_1();
+        let path = directory.path().join(DATABASE_FILE);
+        let mut connection = Connection::open(&path).unwrap();
+        let migrations = [MIGRATIONS[0], ADD_NOTE];
+        let found = accept(&connection, &path).unwrap();
+        assert_eq!(found, 1);
+        migrate_from(found, &mut connection, &path, &migrations).unwrap();
+        assert_eq!(version(&connection), 2);
+        let (id, note): (String, String) =
+            connection.query_row("SELECT id, note FROM sessions", [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        assert_eq!((id.as_str(), note.as_str()), ("kept", "none"));
+        assert_eq!(count(&connection, "entries"), 1);
+        // Adding the column again would fail.
+        migrate_from(2, &mut connection, &path, &migrations).unwrap();
+
+        let failure = accept(&connection, &path).unwrap_err();
+        assert_eq!(failure.kind(), FailureKind::SchemaVersion { found: 2, supported: VERSION });
+        drop(connection);
+        assert_eq!(SqliteStore::open(directory.path()).unwrap_err().kind(), failure.kind());
+    }
+
+    #[test]
+    fn an_empty_file_goes_through_every_version() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(DATABASE_FILE);
+        let mut connection = Connection::open(&path).unwrap();
+        let found = accept(&connection, &path).unwrap();
+        assert_eq!(found, 0);
+        migrate_from(found, &mut connection, &path, &[MIGRATIONS[0], ADD_NOTE]).unwrap();
+        assert_eq!(version(&connection), 2);
+    }
+
+    #[test]
+    fn a_migration_that_fails_leaves_the_version_before_it_whole() {
+        let directory = version_1();
+        let path = directory.path().join(DATABASE_FILE);
+        let mut connection = Connection::open(&path).unwrap();
+        let failure = migrate_from(1, &mut connection, &path, &[MIGRATIONS[0], DROP_AND_FAIL]).unwrap_err();
+        assert!(failure.to_string().contains("prepare database"), "{failure}");
+        assert_eq!(version(&connection), 1);
+        assert_eq!(count(&connection, "entries"), 1);
+        drop(connection);
+        let store = SqliteStore::open(directory.path()).unwrap();
+        assert_eq!(store.head("kept").unwrap().unwrap().sequence, 1);
+    }
 }

@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
+use super::checkpoint;
 use super::connection::Place;
 use super::known::Known;
 use super::plan::{Plan, SessionPlan, Stored};
 use super::readers;
-use super::{checkpoint, error};
 use crate::failure::Failure;
 use crate::store::{Append, AppendError};
 
@@ -83,7 +83,7 @@ impl Writer {
             };
             failures = match &result {
                 Ok(()) => 0,
-                Err(AppendError::Failed(failure)) if error::is_global(failure) => failures + 1,
+                Err(AppendError::Failed(failure)) if failure.kind().concerns_all() => failures + 1,
                 Err(_) => failures,
             };
             results.push(result);
@@ -226,7 +226,7 @@ impl Writer {
             return;
         };
         let is_clean = connection.is_autocommit() || connection.execute_batch("ROLLBACK").is_ok();
-        if !is_clean || error::is_global(failure) {
+        if !is_clean || failure.kind().concerns_all() {
             self.connection = None;
         }
     }

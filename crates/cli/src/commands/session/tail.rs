@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use anyhow::bail;
 use macp_client::{Client, Error};
-use macp_wire::v1::Envelope;
+use macp_wire::history::v1::Entry;
+use macp_wire::v1::{Envelope, SessionState};
+use serde_json::json;
 
 use crate::Finding;
 use crate::output::{Output, Paint};
 use crate::remote::ServerArgs;
 use crate::table::{Cell, Column, Table, left, right};
 use crate::text::clean;
-use crate::view::{envelope_detail, envelope_json};
+use crate::view::{detail, envelope_detail, envelope_json, headline, state_name};
 
 const COLUMNS: &[Column] = &[right("ORDINAL", 7), left("TYPE", 13), left("SENDER", 12), left("WHAT", 4)];
 
@@ -19,9 +21,12 @@ const COLUMNS: &[Column] = &[right("ORDINAL", 7), left("TYPE", 13), left("SENDER
 const RETRY_MIN: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// Follow a session as it happens, until Ctrl-C
+/// Silence after which to ask whether the session has ended: its end by time or by cancelling is no message.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Follow a session as it happens, until it ends or Ctrl-C
 ///
-/// Prints the accepted messages so far and then new ones as they are accepted. When the server goes away, the command
+/// Prints the accepted messages so far, then new ones as they are accepted, and at last how the session ended. When the server goes away, the command
 /// waits for it and goes on where it stopped, without gap or repetition.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -72,7 +77,8 @@ async fn follow(client: &Client, args: &Args, output: &Output) -> anyhow::Result
     loop {
         let before = position;
         let lost = match follow_once(client, args, &mut position, output).await {
-            Ok(()) => "the server ended the stream".to_owned(),
+            Ok(Ended::Session) => return Ok(()),
+            Ok(Ended::Stream) => "the server ended the stream".to_owned(),
             Err(Stop::Lost(error)) if error.is_disconnected() || error.code() == Some("STREAM_LAGGED") => {
                 error.to_string()
             }
@@ -85,7 +91,14 @@ async fn follow(client: &Client, args: &Args, output: &Output) -> anyhow::Result
     }
 }
 
-/// Why one connection ended.
+/// How one connection ended well.
+enum Ended {
+    /// Nothing will follow, and that was said.
+    Session,
+    Stream,
+}
+
+/// Why one connection ended badly.
 enum Stop {
     Lost(Error),
     Output(std::io::Error),
@@ -103,14 +116,64 @@ impl From<std::io::Error> for Stop {
     }
 }
 
-async fn follow_once(client: &Client, args: &Args, position: &mut u64, output: &Output) -> Result<(), Stop> {
+async fn follow_once(client: &Client, args: &Args, position: &mut u64, output: &Output) -> Result<Ended, Stop> {
     let table = Table::new(COLUMNS);
     let mut envelopes = client.subscribe(&args.session, *position).await?;
-    while let Some(envelope) = envelopes.next().await? {
-        show(*position + 1, &envelope, &table, output)?;
-        *position += 1;
+    loop {
+        match tokio::time::timeout(QUIET, envelopes.next()).await {
+            Ok(Ok(Some(envelope))) => {
+                show(*position + 1, &envelope, &table, output)?;
+                *position += 1;
+            }
+            Ok(Ok(None)) => return Ok(Ended::Stream),
+            Ok(Err(error)) => return Err(error.into()),
+            Err(_quiet) => {
+                if let Some(end) = end(client, &args.session, *position).await? {
+                    end.show(&args.session, output)?;
+                    return Ok(Ended::Session);
+                }
+            }
+        }
     }
-    Ok(())
+}
+
+/// How a session ended.
+struct End {
+    state: SessionState,
+    /// The runtime's own last entry; none if the last message ended it.
+    entry: Option<Entry>,
+}
+
+/// The end of a session, once every message before it was shown. An ended session stays as it is, so its log can be
+/// read after its state.
+async fn end(client: &Client, session_id: &str, position: u64) -> Result<Option<End>, Error> {
+    let state = client.get_session(session_id).await?.state();
+    match state {
+        SessionState::Resolved | SessionState::Expired | SessionState::Cancelled => {}
+        SessionState::Open | SessionState::Suspended | SessionState::Unspecified => return Ok(None),
+    }
+    let after = client.session_log(session_id, position, 1).await?;
+    let entry = after.entries.into_iter().next().and_then(|logged| logged.entry);
+    let more = entry.as_ref().is_some_and(|entry| entry.ordinal != 0);
+    Ok((!more).then_some(End { state, entry }))
+}
+
+impl End {
+    fn show(&self, session_id: &str, output: &Output) -> std::io::Result<()> {
+        let state = state_name(self.state);
+        let (what, by) = self.entry.as_ref().map(headline).map_or(("", ""), |(what, _, by)| (what, by));
+        let why = self.entry.as_ref().map(detail).unwrap_or_default();
+        if output.is_json() {
+            output.value(&json!({ "ended": { "state": state, "type": what, "by": by, "reason": why } }))?;
+        } else {
+            let with = if what.is_empty() { "its last message" } else { what };
+            let by = if by.is_empty() { String::new() } else { format!(" by {}", clean(by)) };
+            let why = if why.is_empty() { why } else { format!(": {why}") };
+            let state = output.paint(Paint::Bold, state);
+            output.line(format!("{} has ended as {state} with {with}{by}{why}", clean(session_id)))?;
+        }
+        output.flush()
+    }
 }
 
 fn show(position: u64, envelope: &Envelope, table: &Table, output: &Output) -> std::io::Result<()> {

@@ -17,9 +17,10 @@ use macp_wire::v1::{CommitmentPayload, Envelope};
 use serde_json::json;
 use smol_str::SmolStr;
 
-use super::{check_length, decode};
+use super::decode;
+use crate::limits::check_length;
 use crate::mode::{Determinism, Mode, Response, Spec, Start, View};
-use crate::{Profile, Rejection};
+use crate::{Profile, Rejection, SESSION_START};
 
 /// The payload with which clients of the first protocol version end a session.
 const LEGACY_RESOLVE: &[u8] = b"resolve";
@@ -85,7 +86,7 @@ impl Mode for Decision {
         description: "Proposals are evaluated, objected to and voted on; one commitment binds the outcome.",
         determinism: Determinism::SemanticDeterministic,
         participant_model: "declared",
-        message_types: &["SessionStart", "Proposal", "Evaluation", "Objection", "Vote", "Commitment"],
+        message_types: &[SESSION_START, "Proposal", "Evaluation", "Objection", "Vote", "Commitment"],
         terminal_message_types: &["Commitment"],
     };
 

@@ -7,21 +7,10 @@ pub mod multi_round;
 use macp_wire::payload::{self, ClassicPayload};
 use macp_wire::v1::Envelope;
 
-use crate::{ID_BYTES_MAX, Rejection};
+use crate::Rejection;
 
 /// Decodes a mode message's payload.
 fn decode<P: ClassicPayload>(envelope: &Envelope) -> Result<P, Rejection> {
     payload::decode(&envelope.payload)
         .map_err(|error| Rejection::invalid(format!("payload of {}: {error}", envelope.message_type)))
-}
-
-/// Bounds a word that stays in memory.
-fn check_length(field: &str, word: &str) -> Result<(), Rejection> {
-    if word.len() > ID_BYTES_MAX {
-        return Err(Rejection::invalid(format!(
-            "{field} is {} bytes long, at most {ID_BYTES_MAX} are allowed",
-            word.len()
-        )));
-    }
-    Ok(())
 }

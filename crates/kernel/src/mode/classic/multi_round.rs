@@ -15,7 +15,7 @@ use smol_str::SmolStr;
 use super::convergence::Strategy;
 use super::decode;
 use crate::mode::{Determinism, Mode, Response, Spec, Start, View};
-use crate::{CONTRIBUTION_BYTES_MAX, Profile, Rejection};
+use crate::{CONTRIBUTION_BYTES_MAX, Profile, Rejection, SESSION_START};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
@@ -57,7 +57,7 @@ impl Mode for MultiRound {
         description: "Participants contribute values, round after round, until they converge.",
         determinism: Determinism::SemanticDeterministic,
         participant_model: "closed",
-        message_types: &["SessionStart", "Contribute"],
+        message_types: &[SESSION_START, "Contribute"],
         terminal_message_types: &["Contribute"],
     };
 

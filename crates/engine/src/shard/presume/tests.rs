@@ -1,0 +1,189 @@
+//! A start that was presumed to be new, driven by hand: what the append says decides.
+
+use macp_kernel::{Caller, Command, Limits, PROTOCOL_VERSION, SignatureCheck};
+use macp_ledger::{AppendError, Failure, FailureKind, Hash};
+use macp_wire::classic::v1::SessionStartPayload;
+use macp_wire::v1::Envelope;
+use prost::Message;
+
+use super::*;
+use crate::loader::Loaded;
+use crate::{Error, Event};
+
+fn command(message_type: &str, message_id: &str) -> Command {
+    let payload = SessionStartPayload { ttl_ms: 60_000, ..SessionStartPayload::default() };
+    let envelope = Envelope {
+        macp_version: PROTOCOL_VERSION.into(),
+        message_type: message_type.into(),
+        message_id: message_id.into(),
+        session_id: "s".into(),
+        sender: "alice".into(),
+        payload: payload.encode_to_vec().into(),
+        ..Envelope::default()
+    };
+    Command { caller: Caller::anonymous(), input: Input::Envelope { envelope, signature: SignatureCheck::Absent } }
+}
+
+/// A shard whose replies are numbers.
+struct Bench {
+    shard: Shard<u32>,
+}
+
+/// What came out of one step and the flush after it.
+#[derive(Default)]
+struct Out {
+    answers: Vec<(u32, Result<Answer, Error>)>,
+    appends: usize,
+    loads: usize,
+    published: usize,
+    lifecycle: usize,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Bench { shard: Shard::new(Limits::default(), 10, 1_000, false) }
+    }
+
+    fn step(&mut self, event: Event<u32>) -> Out {
+        let mut effects = Vec::new();
+        self.shard.step(event, 1_000, &mut effects);
+        self.shard.flush(&mut effects);
+        let mut out = Out::default();
+        for effect in effects {
+            match effect {
+                Effect::Load(_) => out.loads += 1,
+                Effect::Append(_) => out.appends += 1,
+                Effect::Publish { .. } => out.published += 1,
+                Effect::Send(Outgoing::Answer(reply, answer)) => out.answers.push((reply, answer)),
+                Effect::Send(Outgoing::Lifecycle(_)) => out.lifecycle += 1,
+                Effect::Send(Outgoing::Trace(_)) => panic!("tracing is off"),
+            }
+        }
+        out
+    }
+
+    fn send(&mut self, reply: u32, message_type: &str, message_id: &str) -> Out {
+        let kind = RequestKind::Command(Box::new(command(message_type, message_id)));
+        self.step(Event::Request(Request { session_id: "s".into(), kind, reply }))
+    }
+
+    /// Sends a start that is written without a load and without an answer.
+    fn presume(&mut self, reply: u32, message_id: &str) {
+        let out = self.send(reply, SESSION_START, message_id);
+        assert_eq!((out.appends, out.loads, out.answers.len()), (1, 0, 0));
+    }
+
+    fn appended(&mut self, result: Result<(), AppendError>) -> Out {
+        self.step(Event::Appended { session_id: "s".into(), result })
+    }
+
+    /// The start conflicts with a session that was started with `message_id`.
+    fn conflict(&mut self, message_id: &str) -> Out {
+        let out = self.appended(Err(AppendError::Conflict { expected: 0, found: 1 }));
+        assert_eq!(
+            (out.loads, out.published, out.lifecycle, out.answers.len()),
+            (1, 0, 0, 0),
+            "nobody has heard of it"
+        );
+        let mut session = None;
+        step(&mut session, &command(SESSION_START, message_id), 500, &Limits::default());
+        let loaded = Loaded { session: session.expect("started"), hash: Hash::from_bytes([7; 32]) };
+        self.step(Event::Loaded { session_id: "s".into(), result: Ok(Some(Box::new(loaded))) })
+    }
+}
+
+/// The settled verdicts by reply, in the order in which they left.
+fn settled(out: Out) -> Vec<(u32, Settled)> {
+    let settled = |(reply, answer)| match answer {
+        Ok(Answer::Verdict(verdict)) => (reply, verdict.settled),
+        other => panic!("{reply} got no verdict: {other:?}"),
+    };
+    out.answers.into_iter().map(settled).collect()
+}
+
+#[test]
+fn a_repeated_start_is_a_duplicate() {
+    let mut bench = Bench::new();
+    bench.presume(1, "m1");
+    let out = bench.conflict("m1");
+    assert_eq!(out.appends, 0);
+    let settled = settled(out);
+    assert!(matches!(settled[..], [(1, Settled::Duplicate { .. })]), "{settled:?}");
+}
+
+#[test]
+fn a_second_start_is_refused() {
+    let mut bench = Bench::new();
+    bench.presume(1, "m1");
+    let out = bench.conflict("another");
+    assert_eq!(out.appends, 0);
+    let settled = settled(out);
+    assert!(matches!(settled[..], [(1, Settled::Rejected(_))]), "{settled:?}");
+}
+
+#[test]
+fn those_who_wait_behind_a_conflicting_start_are_decided_after_it() {
+    let mut bench = Bench::new();
+    bench.presume(1, "m1");
+    assert!(bench.send(2, SESSION_START, "m2").answers.is_empty());
+    assert!(bench.send(3, "Message", "m3").answers.is_empty());
+    let loaded = bench.conflict("m1");
+    // The last was accepted on top, so that its answer waits for its entry.
+    assert_eq!(loaded.appends, 1);
+    let first = settled(loaded);
+    assert!(matches!(first[..], [(1, Settled::Duplicate { .. }), (2, Settled::Rejected(_))]), "{first:?}");
+    let second = settled(bench.appended(Ok(())));
+    assert!(matches!(second[..], [(3, Settled::Accepted { .. })]), "{second:?}");
+}
+
+#[test]
+fn a_failed_append_fails_the_start_and_lets_those_who_wait_find_no_session() {
+    let mut bench = Bench::new();
+    bench.presume(1, "m1");
+    assert!(bench.send(2, "Message", "m2").answers.is_empty());
+    let out = bench.appended(Err(Failure::new(FailureKind::DiskFull, "append").into()));
+    assert_eq!((out.loads, out.published, out.lifecycle), (1, 0, 0));
+    assert!(matches!(out.answers[..], [(1, Err(Error::Write(_)))]), "{:?}", out.answers);
+    let rest = settled(bench.step(Event::Loaded { session_id: "s".into(), result: Ok(None) }));
+    assert!(matches!(rest[..], [(2, Settled::Rejected(_))]), "{rest:?}");
+    assert_eq!(bench.shard.resident(), 0);
+}
+
+#[test]
+fn a_failed_append_with_nobody_waiting_leaves_nothing() {
+    let mut bench = Bench::new();
+    bench.presume(1, "m1");
+    let out = bench.appended(Err(Failure::new(FailureKind::Io, "append").into()));
+    assert_eq!(out.loads, 0);
+    assert!(matches!(out.answers[..], [(1, Err(Error::Write(_)))]), "{:?}", out.answers);
+    assert_eq!(bench.shard.resident(), 0);
+    bench.presume(2, "m1");
+}
+
+#[test]
+fn those_who_wait_are_decided_once_the_start_is_stored() {
+    let mut bench = Bench::new();
+    bench.presume(1, "m1");
+    assert!(bench.send(2, "Message", "m2").answers.is_empty());
+    assert!(bench.send(3, SESSION_START, "m1").answers.is_empty());
+    let out = bench.appended(Ok(()));
+    assert_eq!((out.loads, out.published, out.lifecycle, out.appends), (0, 1, 1, 1));
+    let first = settled(out);
+    assert!(matches!(first[..], [(1, Settled::Accepted { .. })]), "{first:?}");
+    let second = settled(bench.appended(Ok(())));
+    assert!(matches!(second[..], [(2, Settled::Accepted { .. }), (3, Settled::Duplicate { .. })]), "{second:?}");
+}
+
+#[test]
+fn a_start_that_is_abandoned_is_answered_and_its_append_still_lands() {
+    let mut bench = Bench::new();
+    bench.presume(1, "m1");
+    assert!(bench.send(2, "Message", "m2").answers.is_empty());
+    let mut effects = Vec::new();
+    bench.shard.abandon("s", &mut effects);
+    let internal = |effect: &Effect<u32>| matches!(effect, Effect::Send(Outgoing::Answer(2, Err(Error::Internal))));
+    assert!(matches!(&effects[..], [effect] if internal(effect)), "{effects:?}");
+    let landed = settled(bench.appended(Ok(())));
+    assert!(matches!(landed[..], [(1, Settled::Accepted { .. })]), "{landed:?}");
+    assert_eq!(bench.shard.resident(), 0, "what comes next reads the history");
+}

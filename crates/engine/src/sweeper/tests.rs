@@ -1,0 +1,133 @@
+//! Looks at stores with damaged sessions, one look after the other.
+
+use std::cell::RefCell;
+
+use macp_ledger::{Append, Failure, FailureKind, Filter, IndexUpdate, MemoryStore, Record, record};
+use macp_wire::history::v1::Entry;
+
+use super::*;
+
+/// Cannot be probed while told so.
+#[derive(Debug, Default)]
+struct Probed {
+    inner: MemoryStore,
+    fails: std::sync::atomic::AtomicBool,
+}
+
+impl Store for Probed {
+    fn append(&self, batch: &[Append]) -> Vec<Result<(), macp_ledger::AppendError>> {
+        self.inner.append(batch)
+    }
+
+    fn head(&self, session_id: &str) -> Result<Option<Head>, Failure> {
+        self.inner.head(session_id)
+    }
+
+    fn read(&self, session_id: &str, after: u64, limit: usize, bytes_max: usize) -> Result<Vec<Record>, Failure> {
+        self.inner.read(session_id, after, limit, bytes_max)
+    }
+
+    fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure> {
+        self.inner.list(after, limit, filter)
+    }
+
+    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Head>, Failure> {
+        self.inner.due(now_ms, limit)
+    }
+
+    fn next_deadline(&self) -> Result<Option<i64>, Failure> {
+        self.inner.next_deadline()
+    }
+
+    fn open_sessions(&self) -> Result<u64, Failure> {
+        self.inner.open_sessions()
+    }
+
+    fn probe(&self) -> Result<(), Failure> {
+        if self.fails.load(std::sync::atomic::Ordering::SeqCst) {
+            return Err(Failure::new(FailureKind::DiskFull, "checkpoint database"));
+        }
+        self.inner.probe()
+    }
+}
+
+/// Stores a session of two records, the second of which may say something else than its hash covers.
+fn store_session(store: &dyn Store, session_id: &str, deadline_ms: i64, damaged: bool) {
+    let first = record::seal(None, &Entry { sequence: 1, ..Entry::default() });
+    let mut second = record::seal(Some(&first.hash), &Entry { sequence: 2, ..Entry::default() });
+    if damaged {
+        second.bytes = first.bytes.clone();
+    }
+    let index = IndexUpdate { open: true, deadline_ms, state: 1, summary: None };
+    let append = Append { session_id: session_id.into(), expected_sequence: 0, records: vec![first, second], index };
+    assert!(store.append(&[append]).remove(0).is_ok());
+}
+
+fn sweeper(store: Arc<dyn Store>) -> (Sweeper, Arc<Health>) {
+    let health = Arc::new(Health::default());
+    (Sweeper::new(store, Arc::clone(&health), Arc::new(Feed::new(1))), health)
+}
+
+fn look(sweeper: &mut Sweeper, now: i64) -> Vec<String> {
+    let sent = RefCell::new(Vec::new());
+    sweeper.look(now, &|head| sent.borrow_mut().push(head.session_id.to_string()), &|| {});
+    sent.into_inner()
+}
+
+#[test]
+fn damaged_sessions_get_no_entry_and_starve_nobody() {
+    let store = Arc::new(MemoryStore::new());
+    for at in 0..2 * DUE_PER_LOOK {
+        store_session(&*store, &format!("damaged-{at}"), 1, true);
+    }
+    store_session(&*store, "whole", 2, false);
+    let (mut sweeper, _) = sweeper(store);
+    let sent: Vec<_> = (0..3).map(|_| look(&mut sweeper, 10)).collect();
+    assert_eq!(sent, [vec![], vec![], vec!["whole".to_owned()]]);
+}
+
+#[test]
+fn a_session_that_stays_due_is_tried_less_and_less_often() {
+    let store = Arc::new(MemoryStore::new());
+    store_session(&*store, "s", 1, false);
+    let (mut sweeper, health) = sweeper(store);
+    let tries: Vec<i64> = (0..100_000).step_by(200).filter(|now| !look(&mut sweeper, 10 + now).is_empty()).collect();
+    assert_eq!(tries, [0, 1_000, 3_000, 7_000, 15_000, 31_000, 63_000]);
+
+    // A store that could not write is to blame for what failed meanwhile.
+    health.set(false);
+    assert!(look(&mut sweeper, 100_000).is_empty());
+    health.set(true);
+    assert_eq!(look(&mut sweeper, 100_200), ["s"]);
+}
+
+#[test]
+fn what_has_ended_is_forgotten() {
+    let store = Arc::new(MemoryStore::new());
+    store_session(&*store, "s", 1, false);
+    let (mut sweeper, _) = sweeper(Arc::clone(&store) as Arc<dyn Store>);
+    assert_eq!(look(&mut sweeper, 10), ["s"]);
+    assert_eq!(sweeper.tried.len(), 1);
+    let head = store.head("s").expect("readable").expect("there");
+    let last = record::seal(Some(&head.hash), &Entry { sequence: 3, ..Entry::default() });
+    let index = IndexUpdate { open: false, deadline_ms: 1, state: 3, summary: None };
+    let append = Append { session_id: "s".into(), expected_sequence: 2, records: vec![last], index };
+    assert!(store.append(&[append]).remove(0).is_ok());
+    assert!(look(&mut sweeper, 20).is_empty());
+    assert!(sweeper.tried.is_empty());
+}
+
+#[test]
+fn a_store_that_cannot_write_is_noticed_without_a_commit() {
+    let store = Arc::new(Probed::default());
+    let (mut sweeper, health) = sweeper(Arc::clone(&store) as Arc<dyn Store>);
+    let mut looks = |count| (0..count).for_each(|_| assert!(look(&mut sweeper, 10).is_empty()));
+    looks(LOOKS_PER_PROBE);
+    assert!(health.is_good());
+    store.fails.store(true, std::sync::atomic::Ordering::SeqCst);
+    looks(LOOKS_PER_PROBE);
+    assert!(!health.is_good());
+    store.fails.store(false, std::sync::atomic::Ordering::SeqCst);
+    looks(LOOKS_PER_TICK);
+    assert!(health.is_good());
+}
