@@ -5,7 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::trace_replay::TraceLine;
 
@@ -32,7 +32,7 @@ impl TraceFiles {
         Ok(TraceFiles { path, bytes_max, files_max, file, header, written: header, torn: false })
     }
 
-    pub(crate) fn path(&self) -> &PathBuf {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -75,7 +75,7 @@ impl TraceFiles {
 }
 
 /// Moves every file one place on; the oldest falls off.
-fn shift(path: &PathBuf, files_max: usize) -> io::Result<()> {
+fn shift(path: &Path, files_max: usize) -> io::Result<()> {
     let numbered = |number: usize| {
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".{number}"));
@@ -96,7 +96,7 @@ fn shift(path: &PathBuf, files_max: usize) -> io::Result<()> {
 }
 
 /// A new file with its header, and how long that is. Payloads are nobody else's business, so only the owner reads it.
-fn begin(path: &PathBuf) -> io::Result<(File, u64)> {
+fn begin(path: &Path) -> io::Result<(File, u64)> {
     let mut options = OpenOptions::new();
     options.create(true).write(true).truncate(true);
     #[cfg(unix)]

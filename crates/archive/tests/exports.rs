@@ -210,3 +210,31 @@ fn a_failing_read_is_no_refusal() {
         other => panic!("{other:?}"),
     }
 }
+
+#[test]
+fn a_file_is_read_in_pages_of_bounded_size() {
+    let store = MemoryStore::new();
+    let mut envelopes = vec![decision("s").remove(0)];
+    let text = "x".repeat(1_000_000);
+    for number in 0..10 {
+        let payload = format!(r#"{{"proposal_id":"p{number}","option":"{text}"}}"#);
+        envelopes.push(common::envelope("s", "Proposal", &format!("p{number}"), "alice", payload.as_bytes()));
+    }
+    let commands = envelopes.into_iter().map(|it| common::command(it, SignatureCheck::Absent)).collect();
+    common::write(&store, "s", commands);
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("s.jsonl");
+    std::fs::write(&path, export(&store, "s")).expect("written");
+
+    let mut source = Source::File(ExportFile::open(&path).expect("an export"));
+    let mut pages = Vec::new();
+    loop {
+        let page = source.next_page().expect("whole");
+        if page.is_empty() {
+            break;
+        }
+        pages.push((page.len(), page.iter().map(|(record, _)| record.bytes.len()).sum::<usize>()));
+    }
+    assert_eq!(pages.iter().map(|(entries, _)| entries).sum::<usize>(), 11);
+    assert!(pages.iter().all(|(_, bytes)| *bytes < 8 * 1024 * 1024), "{pages:?}");
+}

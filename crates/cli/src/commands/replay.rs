@@ -99,6 +99,7 @@ fn notes(asked: &Options, kind: ReplayVerdict) -> Vec<String> {
         notes.push("configuration and policy versions do not influence the decisions of classic sessions".to_owned());
     }
     if let Some(version) = mode_version
+        && kind == ReplayVerdict::Refused
         && !mode::ALL.iter().any(|kind| kind.spec().version == version)
     {
         notes.push(format!("no mode is offered here in version {version:?}; a what-if needs one that is"));

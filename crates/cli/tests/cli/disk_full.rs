@@ -69,6 +69,8 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
     server.macp(&["verify", "s1"]).exits(0);
     server.macp(&["replay", "s1", "--quiet"]).exits(0);
     assert!(server.is_alive());
+    let trouble = server.wait_for("trace cannot be written");
+    assert_eq!(trouble["path"], trace, "{trouble}");
     server.kill();
 
     // With room again everything acknowledged is there, and what was refused can be sent again.
