@@ -112,6 +112,11 @@ mod tests {
         (Event::Request(Request { session_id: session_id.into(), kind: RequestKind::Read, reply }), answered)
     }
 
+    async fn in_time(answered: oneshot::Receiver<Result<Answer, Error>>) -> Result<Answer, Error> {
+        let answer = tokio::time::timeout(std::time::Duration::from_secs(20), answered).await;
+        answer.expect("in time").expect("answered")
+    }
+
     #[tokio::test]
     async fn a_step_that_panics_fails_its_session_and_the_shard_goes_on() {
         let (events, receiver) = mpsc::unbounded_channel();
@@ -136,10 +141,10 @@ mod tests {
         events.send(bad).expect("the shard runs");
         // Nothing of this session is being written, so that the shard's assertion fails.
         events.send(Event::Appended { session_id: "bad".into(), result: Ok(()) }).expect("the shard runs");
-        assert!(matches!(bad_answered.await.expect("answered"), Err(Error::Internal)));
+        assert!(matches!(in_time(bad_answered).await, Err(Error::Internal)));
         events.send(good).expect("the shard runs");
         events.send(Event::Loaded { session_id: "good".into(), result: Ok(None) }).expect("the shard runs");
-        assert!(matches!(good_answered.await.expect("answered"), Ok(Answer::Read(None))));
+        assert!(matches!(in_time(good_answered).await, Ok(Answer::Read(None))));
         assert_eq!(to_load.try_iter().map(|id| id.to_string()).collect::<Vec<_>>(), ["bad", "good"]);
         drop(events);
         driver.await.expect("the driver ends by itself");
