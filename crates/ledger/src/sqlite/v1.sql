@@ -6,7 +6,13 @@ CREATE TABLE sessions (
     hash BLOB NOT NULL,
     open INTEGER NOT NULL,
     deadline_ms INTEGER NOT NULL,
-    state INTEGER NOT NULL,
+    state INTEGER NOT NULL
+) STRICT;
+
+-- What was told of a session when it began. Apart from the row above, which changes with every commit of the session:
+-- narrow rows share pages, and a commit writes whole pages.
+CREATE TABLE summaries (
+    session INTEGER PRIMARY KEY,
     summary BLOB NOT NULL
 ) STRICT;
 

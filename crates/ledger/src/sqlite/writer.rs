@@ -27,13 +27,13 @@ const GLOBAL_FAILURES_MAX: usize = 2;
 const PROBE_BYTES: i64 = 65_536;
 
 const LOOKUP: &str = "SELECT key, sequence, open, deadline_ms FROM sessions WHERE id = ?1";
-const CREATE: &str = "INSERT INTO sessions (id, sequence, hash, open, deadline_ms, state, summary) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, coalesce(?7, x''))";
+const CREATE: &str = "INSERT INTO sessions (id, sequence, hash, open, deadline_ms, state) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 // Leaves the columns alone that are in a secondary index, so that none of those is touched.
-const ADVANCE: &str =
-    "UPDATE sessions SET sequence = ?2, hash = ?3, state = ?4, summary = coalesce(?5, summary) WHERE key = ?1";
-const CHANGE: &str = "UPDATE sessions SET sequence = ?2, hash = ?3, state = ?4, summary = coalesce(?5, summary), \
-     open = ?6, deadline_ms = ?7 WHERE key = ?1";
+const ADVANCE: &str = "UPDATE sessions SET sequence = ?2, hash = ?3, state = ?4 WHERE key = ?1";
+const CHANGE: &str =
+    "UPDATE sessions SET sequence = ?2, hash = ?3, state = ?4, open = ?5, deadline_ms = ?6 WHERE key = ?1";
+const SUMMARISE: &str = "INSERT OR REPLACE INTO summaries (session, summary) VALUES (?1, ?2)";
 const INSERT: &str = "INSERT INTO entries (session, sequence, bytes, hash) VALUES (?1, ?2, ?3, ?4)";
 
 /// The only connection that changes the database.
@@ -266,11 +266,18 @@ fn look_up(lookup: &mut CachedStatement<'_>, id: &str) -> rusqlite::Result<Optio
 }
 
 fn write_index(connection: &Connection, session: &SessionPlan<'_>) -> rusqlite::Result<i64> {
+    let key = write_head(connection, session)?;
+    if let Some(summary) = session.summary {
+        connection.prepare_cached(SUMMARISE)?.execute(params![key, &summary[..]])?;
+    }
+    Ok(key)
+}
+
+fn write_head(connection: &Connection, session: &SessionPlan<'_>) -> rusqlite::Result<i64> {
     let (append, record) = session.last();
     let index = &append.index;
     let sequence = signed(record.sequence);
     let hash = &record.hash.as_bytes()[..];
-    let summary = session.summary.map(|summary| &summary[..]);
     let Some(stored) = session.stored else {
         connection.prepare_cached(CREATE)?.execute(params![
             &*append.session_id,
@@ -279,19 +286,17 @@ fn write_index(connection: &Connection, session: &SessionPlan<'_>) -> rusqlite::
             index.open,
             index.deadline_ms,
             index.state,
-            summary,
         ])?;
         return Ok(connection.last_insert_rowid());
     };
     if stored.open == index.open && stored.deadline_ms == index.deadline_ms {
-        connection.prepare_cached(ADVANCE)?.execute(params![stored.key, sequence, hash, index.state, summary])?;
+        connection.prepare_cached(ADVANCE)?.execute(params![stored.key, sequence, hash, index.state])?;
     } else {
         connection.prepare_cached(CHANGE)?.execute(params![
             stored.key,
             sequence,
             hash,
             index.state,
-            summary,
             index.open,
             index.deadline_ms,
         ])?;
