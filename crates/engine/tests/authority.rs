@@ -3,89 +3,23 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use common::{accept, engine, envelope, open_decision, send, start};
+use common::{Flaky, accept, engine, envelope, open_decision, send, start};
 use macp_engine::{Engine, LifecycleEvent, Options};
 use macp_kernel::{Settled, State, replay};
-use macp_ledger::{Append, AppendError, Failure, Filter, Head, History, MemoryStore, Record, SqliteStore, Store};
+use macp_ledger::{Append, History, MemoryStore, SqliteStore, Store};
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::history::v1::{Entry, entry};
 use prost::Message;
 
-/// Holds appends back until it is opened, and tells when one has arrived.
-#[derive(Debug, Default)]
-struct Gated {
-    inner: MemoryStore,
-    gate: Mutex<Gate>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Gate {
-    closed: bool,
-    waiting: bool,
-}
-
-impl Gated {
-    fn set(&self, closed: bool) {
-        self.gate.lock().expect("no panic").closed = closed;
-        self.changed.notify_all();
-    }
-
-    fn wait_for_append(&self) {
-        let gate = self.gate.lock().expect("no panic");
-        drop(self.changed.wait_while(gate, |gate| !gate.waiting).expect("no panic"));
-    }
-}
-
-impl Store for Gated {
-    fn append(&self, batch: &[Append]) -> Vec<Result<(), AppendError>> {
-        let mut gate = self.gate.lock().expect("no panic");
-        gate.waiting = true;
-        self.changed.notify_all();
-        let mut gate = self.changed.wait_while(gate, |gate| gate.closed).expect("no panic");
-        gate.waiting = false;
-        drop(gate);
-        self.inner.append(batch)
-    }
-
-    fn head(&self, session_id: &str) -> Result<Option<Head>, Failure> {
-        self.inner.head(session_id)
-    }
-
-    fn read(&self, session_id: &str, after: u64, limit: usize, bytes_max: usize) -> Result<Vec<Record>, Failure> {
-        self.inner.read(session_id, after, limit, bytes_max)
-    }
-
-    fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure> {
-        self.inner.list(after, limit, filter)
-    }
-
-    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Head>, Failure> {
-        self.inner.due(now_ms, limit)
-    }
-
-    fn next_deadline(&self) -> Result<Option<i64>, Failure> {
-        self.inner.next_deadline()
-    }
-
-    fn open_sessions(&self) -> Result<u64, Failure> {
-        self.inner.open_sessions()
-    }
-
-    fn probe(&self) -> Result<(), Failure> {
-        self.inner.probe()
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn adm_3_nothing_leaves_before_what_it_depends_on_is_durable() {
-    let store = Arc::new(Gated::default());
+    let store = Flaky::new(MemoryStore::new());
     let engine = engine(store.clone(), Options::default());
     open_decision(&engine, "s").await;
-    store.set(true);
+    store.hold(true);
     let commit = envelope("s", "Commitment", "c", "alice", b"");
     let (copy, late) = (commit.clone(), envelope("s", "Vote", "late", "bob", b"{}"));
     let spawn = |envelope| {
@@ -105,7 +39,7 @@ async fn adm_3_nothing_leaves_before_what_it_depends_on_is_durable() {
     }
     assert!(!accepted.is_finished() && !duplicate.is_finished() && !refused.is_finished() && !read.is_finished());
     assert_eq!(store.head("s").expect("readable").expect("there").sequence, 3);
-    store.set(false);
+    store.hold(false);
     assert!(matches!(accepted.await.expect("no panic"), Settled::Accepted { .. }));
     assert!(matches!(duplicate.await.expect("no panic"), Settled::Duplicate { .. }));
     assert!(matches!(refused.await.expect("no panic"), Settled::Rejected(_)));

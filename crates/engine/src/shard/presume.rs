@@ -7,12 +7,10 @@
 use std::sync::Arc;
 
 use macp_kernel::trace;
-use macp_kernel::{Input, Session, Settled, step};
+use macp_kernel::{Input, SESSION_START, Session, Settled, step};
 
 use super::slot::{Flight, Resident, Slot};
 use super::{Answer, Effect, Outgoing, Reply, Request, RequestKind, Shard, record};
-
-const SESSION_START: &str = "SessionStart";
 
 impl<R> Shard<R> {
     /// Takes a start that a new session would accept; gives back any other request.

@@ -1,8 +1,8 @@
 //! Envelopes of classic sessions, and stores that fail on purpose.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 
 use macp_engine::{Engine, Error, Options, Reply, Silent};
 use macp_kernel::{Caller, Command, Input, Settled, SignatureCheck};
@@ -61,7 +61,7 @@ pub fn code(reply: &Reply) -> &str {
     }
 }
 
-/// Fails appends while told to, and counts what it is asked.
+/// Holds appends back, fails them or panics while told to, and counts what it is asked.
 #[derive(Debug)]
 pub struct Flaky<S> {
     pub inner: S,
@@ -70,11 +70,47 @@ pub struct Flaky<S> {
     pub panics: AtomicBool,
     /// Every load begins with the session's head, and nothing else asks for it.
     pub loads: AtomicU64,
+    hold: Mutex<Hold>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Hold {
+    closed: bool,
+    /// An append waits.
+    waiting: bool,
 }
 
 impl<S> Flaky<S> {
     pub fn new(inner: S) -> Arc<Self> {
-        Arc::new(Flaky { inner, broken: false.into(), panics: false.into(), loads: 0.into() })
+        Arc::new(Flaky {
+            inner,
+            broken: false.into(),
+            panics: false.into(),
+            loads: 0.into(),
+            hold: Mutex::default(),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// Appends wait from now on, or go on.
+    pub fn hold(&self, closed: bool) {
+        self.hold.lock().expect("no panic").closed = closed;
+        self.changed.notify_all();
+    }
+
+    /// Blocks until an append waits.
+    pub fn wait_for_append(&self) {
+        let hold = self.hold.lock().expect("no panic");
+        drop(self.changed.wait_while(hold, |hold| !hold.waiting).expect("no panic"));
+    }
+
+    fn pass(&self) {
+        let mut hold = self.hold.lock().expect("no panic");
+        hold.waiting = true;
+        self.changed.notify_all();
+        let mut hold = self.changed.wait_while(hold, |hold| hold.closed).expect("no panic");
+        hold.waiting = false;
     }
 
     fn failure() -> Failure {
@@ -84,6 +120,7 @@ impl<S> Flaky<S> {
 
 impl<S: Store> Store for Flaky<S> {
     fn append(&self, batch: &[Append]) -> Vec<Result<(), AppendError>> {
+        self.pass();
         if self.broken.load(Ordering::SeqCst) {
             return batch.iter().map(|_| Err(AppendError::Failed(Self::failure()))).collect();
         }
