@@ -21,17 +21,22 @@ pub struct Process {
 
 impl Process {
     pub fn echo() -> anyhow::Result<Process> {
-        Process::spawn(&["serve-echo"])
+        Process::spawn(&std::env::current_exe()?, &["serve-echo"])
     }
 
     pub fn real(data: &Path, resident_sessions_max: usize) -> anyhow::Result<Process> {
-        let data = data.to_str().context("the data directory's name is text")?;
-        let resident = resident_sessions_max.to_string();
-        Process::spawn(&["serve-real", "--data", data, "--resident-sessions-max", &resident])
+        Process::real_of(&std::env::current_exe()?, data, resident_sessions_max)
     }
 
-    fn spawn(arguments: &[&str]) -> anyhow::Result<Process> {
-        let mut child = Command::new(std::env::current_exe()?)
+    /// The real server of another version of this program.
+    pub fn real_of(program: &Path, data: &Path, resident_sessions_max: usize) -> anyhow::Result<Process> {
+        let data = data.to_str().context("the data directory's name is text")?;
+        let resident = resident_sessions_max.to_string();
+        Process::spawn(program, &["serve-real", "--data", data, "--resident-sessions-max", &resident])
+    }
+
+    fn spawn(program: &Path, arguments: &[&str]) -> anyhow::Result<Process> {
+        let mut child = Command::new(program)
             .args(arguments)
             .stdout(Stdio::piped())
             .spawn()
@@ -46,6 +51,10 @@ impl Process {
     pub async fn client(&self) -> anyhow::Result<Client<Channel>> {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.address))?.tcp_nodelay(true);
         Ok(Client::new(endpoint.connect().await?))
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Resident memory in bytes.

@@ -6,42 +6,44 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use macp_rpc::runtime::Client;
-use macp_wire::v1::SendRequest;
 use tonic::transport::Channel;
 
 use crate::child::Process;
-use crate::messages::{message, start};
+use crate::decision;
+use crate::messages::Profile;
 use crate::report::Report;
 
-pub async fn run(report: &mut Report, messages: usize, in_flight: usize) -> anyhow::Result<()> {
+pub async fn run(report: &mut Report, profile: Profile, messages: usize, in_flight: usize) -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Process::real(data.path(), 100_000)?;
     let client = server.client().await?;
     // Warms connection, caches and allocator up on another session, so that the first tenth is not the slow one.
-    talk(&client, "warm", messages / 10, in_flight).await?;
-    let mut done = talk(&client, "hot", messages, in_flight).await?;
+    talk(&client, profile, "warm-session-of-the-bench", messages / 10, in_flight).await?;
+    let mut done = talk(&client, profile, "hot-session-of-the-bench", messages, in_flight).await?;
     done.sort();
     let tenth = messages / 10;
     let rate = |from: usize, to: usize| (to - from) as f64 / (done[to - 1] - done[from]).as_secs_f64();
     let (first, last) = (rate(0, tenth), rate(messages - tenth, messages));
     let detail = format!("{messages} messages, {in_flight} in flight: {first:.0}/s, then {last:.0}/s");
-    report.at_least("hot session, last tenth against the first", last / first, 0.9, detail);
+    let name = format!("{} hot session, last tenth against the first", profile.name());
+    report.at_least(name, last / first, 0.9, detail);
     Ok(())
 }
 
 /// Sends so many messages into one session; when each was acknowledged.
 async fn talk(
     client: &Client<Channel>,
+    profile: Profile,
     session: &'static str,
     messages: usize,
     in_flight: usize,
 ) -> anyhow::Result<Vec<Duration>> {
     let mut opener = client.clone();
     for envelope in [
-        start(session, &["alice", "bob"]),
-        message(session, "Proposal", "p1", "alice", r#"{"proposal_id":"p1","option":"go"}"#),
+        profile.start(session, &["alice", "bob"]),
+        profile.message(session, "Proposal", "p1", "alice", decision::proposal(profile, "p1")),
     ] {
-        opener.send(SendRequest { envelope: Some(envelope), signature: None }).await?;
+        opener.send(profile.request(envelope)?).await?;
     }
     let next = Arc::new(AtomicUsize::new(0));
     let began = Instant::now();
@@ -55,10 +57,14 @@ async fn talk(
                 if at >= messages {
                     return anyhow::Ok(done);
                 }
-                let json = r#"{"proposal_id":"p1","recommendation":"REVIEW","confidence":0.5,"reason":"again"}"#;
-                let envelope = message(session, "Evaluation", &format!("m{at}"), "bob", json);
-                let request = SendRequest { envelope: Some(envelope), signature: None };
-                let ack = client.send(request).await?.into_inner().ack.context("a response carries an Ack")?;
+                let payload = decision::evaluation(profile, "p1");
+                let envelope = profile.message(session, "Evaluation", &format!("m{at}"), "bob", payload);
+                let ack = client
+                    .send(profile.request(envelope)?)
+                    .await?
+                    .into_inner()
+                    .ack
+                    .context("a response carries an Ack")?;
                 if !ack.ok {
                     bail!("refused: {:?}", ack.error);
                 }

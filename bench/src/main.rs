@@ -4,11 +4,13 @@
 //! server with the same RPC, the same client and the same messages, or beside an empty data directory.
 
 mod child;
+mod compare;
 mod decision;
 mod echo;
 mod hot;
 mod memory;
 mod messages;
+mod processor;
 mod replay;
 mod report;
 mod restart;
@@ -19,6 +21,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
+use messages::Profile;
 use report::Report;
 
 /// The allocator `macp` runs with; the echo server and the client get it too.
@@ -45,6 +48,22 @@ enum Command {
     },
     /// Durable Send throughput of mixed decision sessions against the echo ceiling.
     Throughput {
+        #[arg(long, value_enum, default_value = "classic")]
+        profile: Profile,
+        #[arg(long, default_value_t = 256)]
+        in_flight: usize,
+        #[arg(long, default_value_t = 4)]
+        seconds: u64,
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+    },
+    /// Servers of several versions side by side: shares of the echo ceiling and processor time per message.
+    Compare {
+        #[arg(long, value_enum, default_value = "classic")]
+        profile: Profile,
+        /// The `macp-bench` of each version.
+        #[arg(required = true)]
+        programs: Vec<PathBuf>,
         #[arg(long, default_value_t = 256)]
         in_flight: usize,
         #[arg(long, default_value_t = 4)]
@@ -54,6 +73,8 @@ enum Command {
     },
     /// One session, many messages: the last tenth against the first.
     Hot {
+        #[arg(long, value_enum, default_value = "classic")]
+        profile: Profile,
         #[arg(long, default_value_t = 50_000)]
         messages: usize,
         #[arg(long, default_value_t = 64)]
@@ -66,6 +87,8 @@ enum Command {
     },
     /// Memory per resident open session, and of sessions that were let go.
     Memory {
+        #[arg(long, value_enum, default_value = "classic")]
+        profile: Profile,
         #[arg(long, default_value_t = 50_000)]
         sessions: usize,
     },
@@ -98,21 +121,29 @@ fn main() -> anyhow::Result<()> {
         }
         Command::All { seconds, rounds } => runtime.block_on(async {
             let slice = Duration::from_secs(seconds);
-            throughput::run(&mut report, 256, slice, rounds, 0.6).await?;
-            throughput::run(&mut report, 64, slice, rounds, 0.45).await?;
-            hot::run(&mut report, 50_000, 64).await?;
+            for profile in [Profile::Classic, Profile::Standard] {
+                throughput::run(&mut report, profile, 256, slice, rounds, 0.6).await?;
+                throughput::run(&mut report, profile, 64, slice, rounds, 0.45).await?;
+                hot::run(&mut report, profile, 50_000, 64).await?;
+                memory::run(&mut report, profile, 50_000).await?;
+            }
             restart::run(&mut report, 100_000).await?;
-            memory::run(&mut report, 50_000).await?;
             replay::run(&mut report, 200_000)
         })?,
-        Command::Throughput { in_flight, seconds, rounds } => {
+        Command::Throughput { profile, in_flight, seconds, rounds } => {
             let bar = if in_flight >= 256 { 0.6 } else { 0.45 };
             let slice = Duration::from_secs(seconds);
-            runtime.block_on(throughput::run(&mut report, in_flight, slice, rounds, bar))?;
+            runtime.block_on(throughput::run(&mut report, profile, in_flight, slice, rounds, bar))?;
         }
-        Command::Hot { messages, in_flight } => runtime.block_on(hot::run(&mut report, messages, in_flight))?,
+        Command::Compare { profile, programs, in_flight, seconds, rounds } => {
+            let slice = Duration::from_secs(seconds);
+            return runtime.block_on(compare::run(profile, &programs, in_flight, slice, rounds));
+        }
+        Command::Hot { profile, messages, in_flight } => {
+            runtime.block_on(hot::run(&mut report, profile, messages, in_flight))?;
+        }
         Command::Restart { sessions } => runtime.block_on(restart::run(&mut report, sessions))?,
-        Command::Memory { sessions } => runtime.block_on(memory::run(&mut report, sessions))?,
+        Command::Memory { profile, sessions } => runtime.block_on(memory::run(&mut report, profile, sessions))?,
         Command::Replay { entries } => replay::run(&mut report, entries)?,
     }
     report.print();

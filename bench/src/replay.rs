@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use macp_archive::{Replay, Source, replay};
 use macp_kernel::replay::Options;
-use macp_kernel::{Caller, Command, Input, Limits, SignatureCheck, step};
+use macp_kernel::{Caller, Command, Input, Limits, Registered, SignatureCheck, step};
 use macp_ledger::{Append, Hash, History, IndexUpdate, MemoryStore, Record, Store, record};
 
-use crate::messages::{message, start};
+use crate::decision;
+use crate::messages::Profile;
 use crate::report::Report;
 
 pub fn run(report: &mut Report, entries: usize) -> anyhow::Result<()> {
@@ -32,14 +33,18 @@ pub fn run(report: &mut Report, entries: usize) -> anyhow::Result<()> {
 
 fn long_session(entries: usize) -> Append {
     let limits = Limits { session_entries_max: u64::MAX, session_bytes_max: u64::MAX, ..Limits::default() };
-    let json = r#"{"proposal_id":"p1","recommendation":"REVIEW","confidence":0.5,"reason":"looks fine to me"}"#;
-    let first =
-        [start("long", &["alice", "bob"]), message("long", "Proposal", "p1", "alice", r#"{"proposal_id":"p1"}"#)];
-    let rest = (2..entries).map(|at| message("long", "Evaluation", &format!("m{at}"), "bob", json));
+    let profile = Profile::Classic;
+    let evaluation = decision::evaluation(profile, "p1");
+    let first = [
+        profile.start("long", &["alice", "bob"]),
+        profile.message("long", "Proposal", "p1", "alice", decision::proposal(profile, "p1")),
+    ];
+    let rest =
+        (2..entries).map(|at| profile.message("long", "Evaluation", &format!("m{at}"), "bob", evaluation.clone()));
     let mut slot = None;
     let mut records: Vec<Record> = Vec::with_capacity(entries);
     for envelope in first.into_iter().chain(rest) {
-        let input = Input::Envelope { envelope, signature: SignatureCheck::Absent };
+        let input = Input::Envelope { envelope, signature: SignatureCheck::Absent, registered: Registered::default() };
         let command = Command { caller: Caller::anonymous(), input };
         for entry in step(&mut slot, &command, 1_700_000_000_000, &limits).entries {
             let previous: Option<Hash> = records.last().map(|record| record.hash);

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use macp_kernel::{Caller, Command, Input, Limits, SignatureCheck, step};
+use macp_kernel::{Caller, Command, Input, Limits, Registered, SignatureCheck, step};
 use macp_ledger::{Append, Hash, IndexUpdate, Record, SqliteStore, Store, record};
 use macp_wire::v1::GetManifestRequest;
 
 use crate::child::Process;
 use crate::decision;
+use crate::messages::Profile;
 use crate::report::{Report, median};
 
 const STARTS: usize = 7;
@@ -54,8 +55,8 @@ fn fill(directory: &Path, sessions: usize) -> anyhow::Result<()> {
 fn ended(id: &str) -> Append {
     let mut slot = None;
     let mut records: Vec<Record> = Vec::new();
-    for envelope in decision::session(id) {
-        let input = Input::Envelope { envelope, signature: SignatureCheck::Absent };
+    for envelope in decision::session(Profile::Classic, id) {
+        let input = Input::Envelope { envelope, signature: SignatureCheck::Absent, registered: Registered::default() };
         let command = Command { caller: Caller::anonymous(), input };
         for mut entry in step(&mut slot, &command, 1_700_000_000_000, &Limits::default()).entries {
             let previous: Option<Hash> = records.last().map(|record| record.hash);

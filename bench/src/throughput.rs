@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hdrhistogram::Histogram;
-use macp_wire::v1::SendRequest;
 
 use crate::child::Process;
 use crate::decision;
+use crate::messages::Profile;
 use crate::report::{Report, median};
 
 /// Connections the load is spread over.
@@ -17,6 +17,7 @@ const CONNECTIONS: usize = 8;
 
 pub async fn run(
     report: &mut Report,
+    profile: Profile,
     in_flight: usize,
     slice: Duration,
     rounds: usize,
@@ -27,13 +28,13 @@ pub async fn run(
     let names = Arc::new(AtomicU64::new(0));
     // A short warm-up of both, so that neither pays for first allocations and page faults.
     for server in [&echo, &real] {
-        load(server, in_flight, slice / 4, &names).await?;
+        load(server, profile, in_flight, slice / 4, &names).await?;
     }
     let (mut ratios, mut ceilings, mut rates) = (Vec::new(), Vec::new(), Vec::new());
     let mut latencies = Histogram::<u64>::new(3)?;
     for _ in 0..rounds {
-        let (ceiling, _) = load(&echo, in_flight, slice, &names).await?;
-        let (rate, histogram) = load(&real, in_flight, slice, &names).await?;
+        let (ceiling, _) = load(&echo, profile, in_flight, slice, &names).await?;
+        let (rate, histogram) = load(&real, profile, in_flight, slice, &names).await?;
         latencies.add(histogram)?;
         ratios.push(rate / ceiling);
         ceilings.push(ceiling);
@@ -46,13 +47,15 @@ pub async fn run(
         latencies.value_at_quantile(0.5) as f64 / 1000.0,
         latencies.value_at_quantile(0.99) as f64 / 1000.0,
     );
-    report.at_least(format!("durable Send, {in_flight} in flight, share of echo"), median(ratios), bar, detail);
+    let name = format!("{} durable Send, {in_flight} in flight, share of echo", profile.name());
+    report.at_least(name, median(ratios), bar, detail);
     Ok(())
 }
 
 /// Acknowledged messages per second, and their latencies in microseconds.
-async fn load(
+pub async fn load(
     server: &Process,
+    profile: Profile,
     in_flight: usize,
     slice: Duration,
     names: &Arc<AtomicU64>,
@@ -71,10 +74,9 @@ async fn load(
                 let mut latencies = Histogram::<u64>::new(3)?;
                 while Instant::now() < end {
                     let id = format!("bench-session-{:016}", names.fetch_add(1, Ordering::Relaxed));
-                    for envelope in decision::session(&id) {
+                    for envelope in decision::session(profile, &id) {
                         let sent = Instant::now();
-                        let request = SendRequest { envelope: Some(envelope), signature: None };
-                        let response = client.send(request).await?.into_inner();
+                        let response = client.send(profile.request(envelope)?).await?.into_inner();
                         let ack = response.ack.context("a response carries an Ack")?;
                         if !ack.ok {
                             bail!("refused: {:?}", ack.error);

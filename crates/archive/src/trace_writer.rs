@@ -105,17 +105,20 @@ impl TraceWriter {
 /// What an event occupies in the queue.
 fn size(event: &Event) -> u64 {
     let input = match &event.input {
-        TracedInput::Envelope { envelope, signature } => {
+        TracedInput::Envelope { envelope, signature, registered } => {
             let signature = match signature {
                 TracedSignature::Absent => 0,
                 TracedSignature::Valid(text) | TracedSignature::Unregistered(text) | TracedSignature::Invalid(text) => {
                     text.len()
                 }
             };
-            envelope.len() + signature
+            let registered = [&registered.policy, &registered.extension].into_iter().flatten().map(String::len);
+            envelope.len() + signature + registered.sum::<usize>()
         }
-        TracedInput::Cancel { reason } => reason.len(),
-        TracedInput::Expire => 0,
+        TracedInput::Cancel { reason } | TracedInput::Suspend { reason } | TracedInput::Resume { reason } => {
+            reason.len()
+        }
+        TracedInput::Touch => 0,
     };
     (EVENT_BYTES + event.session_id.len() + input) as u64
 }

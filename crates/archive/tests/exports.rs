@@ -4,11 +4,15 @@ mod common;
 
 use std::path::Path;
 
+use bytes::Bytes;
 use common::{decision, export, store_with, verify_file};
 use macp_archive::{ExportFile, FileError, ImportError, Imported, Replay, Source, Unreadable, replay};
 use macp_kernel::replay::Options;
 use macp_kernel::{SignatureCheck, State};
-use macp_ledger::{Append, AppendError, Failure, FailureKind, Filter, Head, History, MemoryStore, Record, Store};
+use macp_ledger::{
+    Append, AppendError, Document, Failure, FailureKind, Filter, Head, History, MemoryStore, PutMode, PutOutcome,
+    Record, Store,
+};
 
 fn import(path: &Path, store: &dyn Store) -> Result<Imported, ImportError> {
     macp_archive::import(ExportFile::open(path).expect("an export"), store, &mut |_| {})
@@ -195,6 +199,18 @@ impl Store for Broken {
     }
     fn open_sessions(&self) -> Result<u64, Failure> {
         self.0.open_sessions()
+    }
+    fn put_document(&self, kind: &str, key: &str, bytes: &[u8], mode: PutMode) -> Result<PutOutcome, Failure> {
+        self.0.put_document(kind, key, bytes, mode)
+    }
+    fn delete_document(&self, kind: &str, key: &str) -> Result<bool, Failure> {
+        self.0.delete_document(kind, key)
+    }
+    fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
+        self.0.document(kind, key)
+    }
+    fn documents(&self, kind: &str, after_key: Option<&str>, limit: usize) -> Result<Vec<Document>, Failure> {
+        self.0.documents(kind, after_key, limit)
     }
     fn probe(&self) -> Result<(), Failure> {
         self.0.probe()

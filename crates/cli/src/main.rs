@@ -16,7 +16,6 @@ mod text;
 mod time;
 mod view;
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -63,8 +62,7 @@ fn main() -> ExitCode {
     match run(cli.command, &output) {
         Ok(Finding::Positive) => ExitCode::SUCCESS,
         Ok(Finding::Negative) => ExitCode::from(1),
-        // Whoever reads our output has seen enough, as `head` does.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(_) if output.is_unread() => ExitCode::SUCCESS,
         Err(error) => {
             output.failure(&error);
             ExitCode::from(2)
@@ -82,11 +80,4 @@ fn run(command: Command, output: &Output) -> anyhow::Result<Finding> {
     let finding = finding?;
     flushed?;
     Ok(finding)
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<io::Error>())
-        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -1,10 +1,12 @@
 //! Where words go: data to stdout, everything else to stderr, colour only for people.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
 use serde::Serialize;
+
+use crate::remote;
 
 /// How a command talks.
 #[derive(Debug)]
@@ -13,6 +15,8 @@ pub(crate) struct Output {
     terminal: bool,
     colour: bool,
     stdout: RefCell<BufWriter<Stdout>>,
+    /// Whoever read the data has gone.
+    unread: Cell<bool>,
 }
 
 /// A colour for a word that matters. It never carries the meaning alone.
@@ -30,7 +34,8 @@ impl Output {
     pub(crate) fn new(json: bool) -> Output {
         let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let terminal = io::stdout().is_terminal();
-        Output { json, terminal, colour: terminal && !no_colour, stdout: RefCell::new(BufWriter::new(io::stdout())) }
+        let stdout = RefCell::new(BufWriter::new(io::stdout()));
+        Output { json, terminal, colour: terminal && !no_colour, stdout, unread: Cell::new(false) }
     }
 
     /// Whether data is asked for as JSON.
@@ -45,24 +50,37 @@ impl Output {
 
     /// Writes one line of data for people.
     pub(crate) fn line(&self, text: impl Display) -> io::Result<()> {
-        writeln!(self.stdout.borrow_mut(), "{text}")
+        self.noted(writeln!(self.stdout.borrow_mut(), "{text}"))
     }
 
     /// Writes one JSON value on a line of its own.
     pub(crate) fn value(&self, value: &impl Serialize) -> io::Result<()> {
         let mut stdout = self.stdout.borrow_mut();
-        serde_json::to_writer(&mut *stdout, value)?;
-        stdout.write_all(b"\n")
+        let written = serde_json::to_writer(&mut *stdout, value).map_err(io::Error::from);
+        self.noted(written.and_then(|()| stdout.write_all(b"\n")))
     }
 
     /// Writes bytes as they are.
     pub(crate) fn bytes(&self, bytes: &[u8]) -> io::Result<()> {
-        self.stdout.borrow_mut().write_all(bytes)
+        self.noted(self.stdout.borrow_mut().write_all(bytes))
     }
 
     /// Shows what was written so far.
     pub(crate) fn flush(&self) -> io::Result<()> {
-        self.stdout.borrow_mut().flush()
+        self.noted(self.stdout.borrow_mut().flush())
+    }
+
+    /// Whether whoever read the data has seen enough, as `head` does.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.unread.get()
+    }
+
+    /// Only a pipe of ours that is closed is no failure; a connection may break the same way.
+    fn noted(&self, written: io::Result<()>) -> io::Result<()> {
+        if written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+            self.unread.set(true);
+        }
+        written
     }
 
     /// Tells people something that is not data.
@@ -72,7 +90,11 @@ impl Output {
 
     /// Reports why a command could not do its work, causes included.
     pub(crate) fn failure(&self, error: &anyhow::Error) {
-        let text = causes(error);
+        let mut text = causes(error);
+        let client = error.chain().find_map(|cause| cause.downcast_ref::<macp_client::Error>());
+        if let Some(advice) = client.and_then(macp_client::Error::code).and_then(remote::advice) {
+            text = format!("{text}; {advice}");
+        }
         if self.json {
             eprintln!("{}", serde_json::json!({ "error": text }));
         } else {

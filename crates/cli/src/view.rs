@@ -2,10 +2,11 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use macp_conformance::type_of;
 use macp_kernel::State;
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::history::v1::{Entry, ReplayStep, entry};
-use macp_wire::v1::{Ack, Envelope, SessionMetadata, SessionState};
+use macp_wire::v1::{self, Ack, Envelope, SessionMetadata, SessionState};
 use prost::Message;
 use serde_json::{Value, json};
 
@@ -61,6 +62,8 @@ pub(crate) fn session_json(session: &SessionMetadata) -> Value {
         "mode_version": session.mode_version,
         "configuration_version": session.configuration_version,
         "policy_version": session.policy_version,
+        "context_id": session.context_id,
+        "extension_keys": session.extension_keys,
         "participant_activity": activity,
     })
 }
@@ -98,6 +101,11 @@ pub(crate) fn entry_json(entry: &Entry, hash: &[u8]) -> Value {
         Some(entry::Input::Envelope(envelope)) => put_payload(&mut value, envelope),
         Some(entry::Input::TtlExpired(expired)) => value["deadline_unix_ms"] = json!(expired.deadline_unix_ms),
         Some(entry::Input::SessionCancel(cancel)) => value["reason"] = json!(cancel.reason),
+        Some(entry::Input::SessionSuspend(suspend)) => value["reason"] = json!(suspend.reason),
+        Some(entry::Input::SessionResume(resume)) => {
+            value["reason"] = json!(resume.reason);
+            value["banked_ms"] = json!(resume.banked_ms);
+        }
         None => {}
     }
     if let Some(recorded) = &entry.signature {
@@ -157,6 +165,8 @@ pub(crate) fn headline(entry: &Entry) -> (&str, &str, &str) {
         Some(entry::Input::Envelope(envelope)) => (&envelope.message_type, &envelope.message_id, &envelope.sender),
         Some(entry::Input::TtlExpired(_)) => ("TtlExpired", "", ""),
         Some(entry::Input::SessionCancel(cancel)) => ("SessionCancel", "", &cancel.cancelled_by),
+        Some(entry::Input::SessionSuspend(suspend)) => ("SessionSuspend", "", &suspend.suspended_by),
+        Some(entry::Input::SessionResume(resume)) => ("SessionResume", "", &resume.resumed_by),
         None => ("", "", ""),
     }
 }
@@ -167,6 +177,8 @@ pub(crate) fn detail(entry: &Entry) -> String {
         Some(entry::Input::Envelope(envelope)) => envelope_detail(envelope),
         Some(entry::Input::TtlExpired(_)) => "the deadline passed".to_owned(),
         Some(entry::Input::SessionCancel(cancel)) => cut(&clean(&cancel.reason), DETAIL_CHARACTERS_MAX),
+        Some(entry::Input::SessionSuspend(suspend)) => cut(&clean(&suspend.reason), DETAIL_CHARACTERS_MAX),
+        Some(entry::Input::SessionResume(resume)) => cut(&clean(&resume.reason), DETAIL_CHARACTERS_MAX),
         None => String::new(),
     }
 }
@@ -205,7 +217,10 @@ fn is_empty(value: &Value) -> bool {
 
 /// A payload as JSON, where it is one or stands for one.
 fn payload_json(envelope: &Envelope) -> Option<Value> {
-    if envelope.message_type == "SessionStart" {
+    if envelope.payload.first() == Some(&b'{') {
+        return serde_json::from_slice(&envelope.payload).ok();
+    }
+    if envelope.message_type == "SessionStart" && !is_standard_start(envelope) {
         let start = SessionStartPayload::decode(envelope.payload.clone()).ok()?;
         return Some(json!({
             "intent": start.intent,
@@ -217,10 +232,18 @@ fn payload_json(envelope: &Envelope) -> Option<Value> {
             "context": text_or_base64(&start.context),
         }));
     }
-    if envelope.payload.first() != Some(&b'{') {
+    if envelope.payload.is_empty() {
         return None;
     }
-    serde_json::from_slice(&envelope.payload).ok()
+    macp_conformance::decode(&type_of(&envelope.mode, &envelope.message_type), &envelope.payload).ok()
+}
+
+/// The two forms of the payload differ in what few starts have; a start that names a full mode and both versions is
+/// one by today's standard.
+fn is_standard_start(envelope: &Envelope) -> bool {
+    let versions = v1::SessionStartPayload::decode(envelope.payload.clone())
+        .is_ok_and(|start| !start.mode_version.is_empty() && !start.configuration_version.is_empty());
+    versions && envelope.mode.contains('.')
 }
 
 fn put_payload(value: &mut Value, envelope: &Envelope) {

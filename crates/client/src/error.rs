@@ -2,6 +2,8 @@
 
 use macp_wire::v1::{Ack, MacpError, SessionState};
 
+use crate::tls;
+
 /// Header and trailer in which a server names the protocol's code behind a failed call.
 const CODE_METADATA: &str = "macp-error-code";
 
@@ -11,8 +13,12 @@ const CODE_METADATA: &str = "macp-error-code";
 pub enum Error {
     #[error("{uri:?} is not the address of a server")]
     Address { uri: String, source: tonic::transport::Error },
-    #[error("cannot connect to {uri}")]
+    #[error("cannot connect to {uri}{}", tls::advice(source))]
     Connect { uri: String, source: tonic::transport::Error },
+    #[error("{uri} is an address without TLS, but certificates are given; use https://")]
+    ClearText { uri: String },
+    #[error("the certificates for TLS cannot be used")]
+    Certificates(#[source] tonic::transport::Error),
     #[error("the credential holds characters a header cannot carry")]
     Credential(#[source] tonic::metadata::errors::InvalidMetadataValue),
     /// The call failed.
@@ -21,6 +27,9 @@ pub enum Error {
     /// The server understood and refused.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// A registry was asked to change, and did not.
+    #[error("{0}")]
+    Registry(String),
     #[error("the server's answer has no {0}")]
     Incomplete(&'static str),
 }

@@ -5,6 +5,9 @@ use macp_wire::history::v1::{
     ReplaySessionRequest, ReplaySessionResponse, ReplayStep, VerifySessionRequest, VerifySessionResponse,
     replay_session_response,
 };
+use macp_wire::v1::{
+    GetDecisionReceiptRequest, GetReceiptKeysRequest, PolicyDescriptor, WhatIfReplayRequest, WhatIfReplayResponse,
+};
 
 use crate::{Client, Error, Incoming};
 
@@ -64,6 +67,23 @@ impl Client {
             }
         }
         Err(Error::Incomplete("report"))
+    }
+
+    /// What would have happened to a session under another policy.
+    pub async fn what_if(&self, session_id: &str, candidate: PolicyDescriptor) -> Result<WhatIfReplayResponse, Error> {
+        let request = WhatIfReplayRequest { session_id: session_id.to_owned(), candidate: Some(candidate) };
+        Ok(self.runtime.clone().what_if_replay(request).await?.into_inner())
+    }
+
+    /// The receipt of a resolved session, as its JSON text.
+    pub async fn receipt(&self, session_id: &str) -> Result<String, Error> {
+        let request = GetDecisionReceiptRequest { session_id: session_id.to_owned() };
+        Ok(self.runtime.clone().get_decision_receipt(request).await?.into_inner().receipt_json)
+    }
+
+    /// The public keys of receipts, as the text of a JSON Web Key Set.
+    pub async fn receipt_keys(&self) -> Result<String, Error> {
+        Ok(self.runtime.clone().get_receipt_keys(GetReceiptKeysRequest {}).await?.into_inner().jwks_json)
     }
 
     /// Has the server check a session's hash chain and signatures.

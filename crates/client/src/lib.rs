@@ -21,11 +21,14 @@ pub mod envelope;
 mod error;
 mod history;
 mod incoming;
+mod registries;
 mod sessions;
+mod tls;
 mod transport;
 
 pub use envelope::Draft;
 pub use error::{Error, Refusal, Status};
 pub use history::Replayed;
 pub use incoming::{Conversation, Incoming};
+pub use tls::{ClientCertificate, Tls};
 pub use transport::{Bearer, Client};

@@ -3,15 +3,15 @@
 use macp_rpc::{history, runtime};
 use macp_wire::signature::v1::EnvelopeSignature;
 use macp_wire::v1::{
-    Ack, CancelSessionRequest, ClientInfo, Envelope, InitializeRequest, InitializeResponse, ListRootsRequest, Root,
-    SendRequest,
+    Ack, CancelSessionRequest, ClientInfo, Envelope, InitializeRequest, InitializeResponse, ListRootsRequest,
+    ResumeSessionRequest, Root, SendRequest, SuspendSessionRequest,
 };
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::{Error, Refusal};
+use crate::{Error, Refusal, Tls};
 
 /// Largest answer taken. A page of a log fits into 4 MiB unless one entry alone is larger, and a server may allow
 /// payloads well beyond the default of 1 MiB.
@@ -31,17 +31,23 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to a server, such as `http://127.0.0.1:50051`.
+    /// Connects to a server, such as `http://127.0.0.1:50051`, or `https://macp.example` with a certificate the
+    /// operating system trusts.
     pub async fn connect(uri: impl Into<String>) -> Result<Client, Error> {
+        Client::connect_with(uri, &Tls::default()).await
+    }
+
+    /// Connects to a server whose certificate others vouch for, or that asks for a certificate.
+    pub async fn connect_with(uri: impl Into<String>, tls: &Tls) -> Result<Client, Error> {
         let uri = uri.into();
-        let endpoint = endpoint(&uri)?;
+        let endpoint = endpoint(&uri, tls)?;
         let channel = endpoint.connect().await.map_err(|source| Error::Connect { uri, source })?;
         Ok(Client::over(channel))
     }
 
     /// A client that connects when it is first used.
     pub fn lazy(uri: impl Into<String>) -> Result<Client, Error> {
-        Ok(Client::over(endpoint(&uri.into())?.connect_lazy()))
+        Ok(Client::over(endpoint(&uri.into(), &Tls::default())?.connect_lazy()))
     }
 
     /// A client over a channel made elsewhere.
@@ -104,6 +110,20 @@ impl Client {
         Ok(Refusal::check(answer.ack.ok_or(Error::Incomplete("ack"))?)?)
     }
 
+    /// Pauses an open session: its deadline waits.
+    pub async fn suspend(&self, session_id: &str, reason: &str) -> Result<Ack, Error> {
+        let request = SuspendSessionRequest { session_id: session_id.to_owned(), reason: reason.to_owned() };
+        let answer = self.runtime.clone().suspend_session(request).await?.into_inner();
+        Ok(Refusal::check(answer.ack.ok_or(Error::Incomplete("ack"))?)?)
+    }
+
+    /// Lets a suspended session go on.
+    pub async fn resume(&self, session_id: &str, reason: &str) -> Result<Ack, Error> {
+        let request = ResumeSessionRequest { session_id: session_id.to_owned(), reason: reason.to_owned() };
+        let answer = self.runtime.clone().resume_session(request).await?.into_inner();
+        Ok(Refusal::check(answer.ack.ok_or(Error::Incomplete("ack"))?)?)
+    }
+
     /// The roots the server is configured with.
     pub async fn list_roots(&self) -> Result<Vec<Root>, Error> {
         Ok(self.runtime.clone().list_roots(ListRootsRequest {}).await?.into_inner().roots)
@@ -115,9 +135,16 @@ impl Client {
     }
 }
 
-fn endpoint(uri: &str) -> Result<Endpoint, Error> {
+fn endpoint(uri: &str, tls: &Tls) -> Result<Endpoint, Error> {
     let address = |source| Error::Address { uri: uri.to_owned(), source };
-    Ok(Endpoint::from_shared(uri.to_owned()).map_err(address)?.tcp_nodelay(true))
+    let endpoint = Endpoint::from_shared(uri.to_owned()).map_err(address)?.tcp_nodelay(true);
+    if endpoint.uri().scheme_str() == Some("https") {
+        return endpoint.tls_config(tls.config()).map_err(Error::Certificates);
+    }
+    if tls.is_given() {
+        return Err(Error::ClearText { uri: uri.to_owned() });
+    }
+    Ok(endpoint)
 }
 
 /// Puts the credential on every call.

@@ -25,6 +25,8 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
     /// When trying again may help.
     pub(crate) retry_after: Option<Duration>,
+    /// For programs.
+    pub(crate) details: Bytes,
 }
 
 impl Subject {
@@ -46,7 +48,7 @@ impl Subject {
 
     /// A refused envelope was never accepted, so it has no time of acceptance.
     pub(crate) fn refused(self, refusal: Refusal, state: SessionState) -> Ack {
-        let Refusal { code, message, retry_after } = refusal;
+        let Refusal { code, message, retry_after, details } = refusal;
         Ack {
             ok: false,
             duplicate: false,
@@ -62,7 +64,7 @@ impl Subject {
                 },
                 session_id: self.session_id,
                 message_id: self.message_id,
-                details: retry_after.map_or_else(Bytes::new, details),
+                details: retry_after.map_or(details, retry_hint),
             }),
         }
     }
@@ -70,7 +72,7 @@ impl Subject {
     /// The answer to a command. `now` stands in where nothing was written.
     pub(crate) fn answered(self, result: Result<Reply, Error>, retry_after: Option<Duration>, now: i64) -> Ack {
         match result {
-            Ok(Reply { settled, state }) => {
+            Ok(Reply { settled, state, .. }) => {
                 let state = wire(state);
                 match settled {
                     Settled::Accepted { accepted_at_ms } => self.granted(false, accepted_at_ms, state),
@@ -87,8 +89,8 @@ impl Subject {
 impl Refusal {
     /// Only a refusal for its rate is worth a hint when to come again.
     pub(crate) fn new(rejection: Rejection, retry_after: Option<Duration>) -> Self {
-        let Rejection { code, message, .. } = rejection;
-        Refusal { code, message, retry_after: retry_after.filter(|_| code == Code::RateLimited) }
+        let Rejection { code, message, details, .. } = rejection;
+        Refusal { code, message, retry_after: retry_after.filter(|_| code == Code::RateLimited), details }
     }
 
     fn of_engine(error: &Error) -> Self {
@@ -96,7 +98,7 @@ impl Refusal {
             Error::Overloaded => (Code::RateLimited, Some(OVERLOAD_RETRY_AFTER)),
             _ours => (Code::InternalError, None),
         };
-        Refusal { code, message: error.to_string(), retry_after }
+        Refusal { code, message: error.to_string(), retry_after, details: Bytes::new() }
     }
 }
 
@@ -105,6 +107,6 @@ fn wire(state: Option<State>) -> SessionState {
     state.map_or(SessionState::Unspecified, State::to_wire)
 }
 
-fn details(retry_after: Duration) -> Bytes {
+fn retry_hint(retry_after: Duration) -> Bytes {
     format!("{{\"retry_after_ms\":{}}}", retry_after.as_millis()).into()
 }

@@ -4,17 +4,27 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use macp_archive::{Keys, TraceWriter};
-use macp_engine::Engine;
+use macp_auth::Authenticator;
+use macp_engine::{Engine, Registry};
+use macp_wire::codes::Code;
 use macp_wire::v1::Root;
 use tokio::sync::{Semaphore, broadcast};
+use tonic::Status;
 
+use crate::access::Access;
 use crate::drain::Drain;
 use crate::metrics::Metrics;
-use crate::rate::{Limiter, PerMinute};
-use crate::{Reloadable, Settings};
+use crate::quota::Quotas;
+use crate::rate::{Kind, Limiter, PerMinute};
+use crate::settings::Receipts;
+use crate::{Reloadable, Settings, status};
 
 /// Histories being verified, replayed or exported at once. Each holds a thread and a page of records.
 const HISTORY_READERS: usize = 8;
+
+/// What a sender may ask for in a minute, where nothing else is set: the standard's own figures.
+const STARTS_PER_MINUTE: u32 = 60;
+const MESSAGES_PER_MINUTE: u32 = 600;
 
 /// Changes of the roots a watcher may fall behind.
 const ROOT_CHANGES_BUFFER: usize = 64;
@@ -23,6 +33,10 @@ const ROOT_CHANGES_BUFFER: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) engine: Engine,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) authenticator: Authenticator,
+    pub(crate) quotas: Quotas,
+    pub(crate) receipts: Arc<Receipts>,
     pub(crate) settings: Settings,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) trace: Option<Arc<TraceWriter>>,
@@ -41,14 +55,24 @@ impl Context {
     pub(crate) fn new(
         settings: Settings,
         engine: Engine,
+        registry: Registry,
+        authenticator: Authenticator,
         metrics: Arc<Metrics>,
         trace: Option<Arc<TraceWriter>>,
     ) -> Arc<Self> {
         let Reloadable { roots, keys } = settings.reloadable.clone();
-        let per_minute =
-            PerMinute { starts: settings.start_limit_per_minute, messages: settings.message_limit_per_minute };
+        // Local development is not limited unless asked for; a server that knows its callers is.
+        let default = |limit| if authenticator.is_configured() { limit } else { 0 };
+        let per_minute = PerMinute {
+            starts: settings.start_limit_per_minute.unwrap_or(default(STARTS_PER_MINUTE)),
+            messages: settings.message_limit_per_minute.unwrap_or(default(MESSAGES_PER_MINUTE)),
+        };
         Arc::new(Context {
             engine,
+            registry: Arc::new(registry),
+            authenticator,
+            quotas: Quotas::default(),
+            receipts: Arc::new(settings.receipts.clone()),
             metrics,
             trace,
             limiter: Limiter::new(per_minute),
@@ -65,6 +89,17 @@ impl Context {
     /// Time since start-up, for whatever must not depend on the wall clock.
     pub(crate) fn uptime(&self) -> std::time::Duration {
         self.began.elapsed()
+    }
+
+    /// Takes a call that is no envelope out of its caller's share.
+    pub(crate) fn take_share(&self, access: &Access, kind: Kind) -> Result<(), Status> {
+        let (Some(limiter), Some(identity)) = (&self.limiter, access.identity()) else {
+            return Ok(());
+        };
+        limiter.take(identity, kind, self.uptime()).map_err(|exhausted| {
+            let after = exhausted.retry_after.as_millis();
+            status::coded(Code::RateLimited, format!("too many requests in the last minute (retry after {after} ms)"))
+        })
     }
 
     pub(crate) fn roots(&self) -> Arc<[Root]> {

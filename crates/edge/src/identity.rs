@@ -1,58 +1,94 @@
-//! Who calls. Without configured authentication this is local development: whoever names itself is believed.
+//! Who calls: what the metadata of a request presents, resolved to what it allows.
 
-use macp_kernel::{Caller, Credential};
-use macp_wire::codes::Code;
-use tonic::Status;
+use macp_auth::{Identity, Modes, Presented, Resolution};
+use macp_kernel::{Caller, Credential, ProfileSetting, Scope};
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
+
+use crate::access::Access;
+use crate::context::Context;
 
 const AUTHORIZATION: &str = "authorization";
 const TOKEN: &str = "x-macp-token";
 const BEARER: &str = "Bearer ";
 
-/// Whether senders are resolved by configured authentication. In local development they are believed, not resolved.
-pub(crate) const SENDERS_AUTHENTICATED: bool = false;
-
 /// The caller behind a request's metadata. A credential that is presented but malformed is refused, never ignored.
-pub(crate) fn caller(metadata: &MetadataMap) -> Caller {
-    let credential = match presented(metadata) {
-        None => Credential::Absent,
-        Some(Ok(identity)) => Credential::Identity(identity.into()),
-        Some(Err(reason)) => Credential::Refused(reason.to_owned()),
+pub(crate) async fn access(ctx: &Context, metadata: &MetadataMap) -> Access {
+    let access = match presented(metadata) {
+        Err(reason) => unidentified(Credential::Refused(reason.to_owned())),
+        Ok(presented) => match ctx.authenticator.resolve(presented).await {
+            Resolution::Identity(identity) => identified(&identity),
+            Resolution::Absent => unidentified(Credential::Absent),
+            Resolution::Refused(refusal) => {
+                tracing::debug!(reason = refusal.label(), "credential refused");
+                unidentified(Credential::Refused(refusal.to_string()))
+            }
+        },
     };
-    Caller { credential, over_rate: false }
-}
-
-/// As [`caller`], where a refused credential ends the call.
-pub(crate) fn caller_or_status(metadata: &MetadataMap) -> Result<Caller, Status> {
-    let caller = caller(metadata);
-    match &caller.credential {
-        Credential::Refused(reason) => Err(super::status::coded(Code::Unauthenticated, reason.as_str())),
-        Credential::Absent | Credential::Identity(_) => Ok(caller),
+    Access {
+        local: !ctx.authenticator.is_configured(),
+        standard_only: ctx.engine.limits().profile == ProfileSetting::Standard,
+        ..access
     }
 }
 
-fn presented(metadata: &MetadataMap) -> Option<Result<&str, &'static str>> {
-    if let Some(value) = sole(metadata, AUTHORIZATION) {
-        return Some(value.and_then(|value| match value.strip_prefix(BEARER).map(str::trim) {
+fn identified(identity: &Identity) -> Access {
+    let scope = Scope {
+        modes: match &identity.allowed_modes {
+            Modes::All => None,
+            Modes::Only(modes) => Some(modes.clone().into()),
+        },
+        may_start: identity.can_start_sessions,
+        may_cancel: identity.may_cancel,
+        may_suspend: identity.may_suspend,
+    };
+    Access {
+        caller: Caller { credential: Credential::Identity(identity.sender.clone()), scope, ..Caller::default() },
+        authenticated: identity.authenticated,
+        local: false,
+        standard_only: false,
+        observer: identity.is_observer,
+        administrator: identity.can_manage_mode_registry,
+        open_sessions_max: identity.max_open_sessions,
+    }
+}
+
+fn unidentified(credential: Credential) -> Access {
+    Access {
+        caller: Caller { credential, ..Caller::default() },
+        authenticated: false,
+        local: false,
+        standard_only: false,
+        observer: false,
+        administrator: false,
+        open_sessions_max: None,
+    }
+}
+
+fn presented(metadata: &MetadataMap) -> Result<Presented<'_>, &'static str> {
+    if let Some(value) = sole(metadata, AUTHORIZATION)? {
+        return match value.strip_prefix(BEARER).map(str::trim) {
             None => Err("the authorization header is not of the form `Bearer <token>`"),
             Some("") => Err("the bearer token is empty"),
-            Some(token) => Ok(token),
-        }));
+            Some(token) => Ok(Presented::Bearer(token)),
+        };
     }
-    sole(metadata, TOKEN).map(|value| match value?.trim() {
-        "" => Err("the x-macp-token header is empty"),
-        token => Ok(token),
-    })
+    match sole(metadata, TOKEN)?.map(str::trim) {
+        None => Ok(Presented::Absent),
+        Some("") => Err("the x-macp-token header is empty"),
+        Some(token) => Ok(Presented::Token(token)),
+    }
 }
 
 /// A header that may be there once.
-fn sole<'a>(metadata: &'a MetadataMap, name: &'static str) -> Option<Result<&'a str, &'static str>> {
+fn sole<'a>(metadata: &'a MetadataMap, name: &'static str) -> Result<Option<&'a str>, &'static str> {
     let mut values = metadata.get_all(name).iter();
-    let value: &MetadataValue<Ascii> = values.next()?;
+    let Some(value): Option<&MetadataValue<Ascii>> = values.next() else {
+        return Ok(None);
+    };
     if values.next().is_some() {
-        return Some(Err("more than one credential is presented"));
+        return Err("more than one credential is presented");
     }
-    Some(value.to_str().map_err(|_not_ascii| "the credential holds characters other than printable ASCII"))
+    value.to_str().map(Some).map_err(|_not_ascii| "the credential holds characters other than printable ASCII")
 }
 
 #[cfg(test)]
@@ -64,10 +100,10 @@ mod tests {
         for (name, value) in headers {
             metadata.append(*name, MetadataValue::try_from(value.as_bytes()).expect("a header value"));
         }
-        let found = match caller(&metadata).credential {
-            Credential::Absent => Ok(None),
-            Credential::Identity(identity) => Ok(Some(identity.to_string())),
-            Credential::Refused(_) => Err(()),
+        let found = match presented(&metadata) {
+            Ok(Presented::Absent) => Ok(None),
+            Ok(Presented::Bearer(token) | Presented::Token(token)) => Ok(Some(token.to_owned())),
+            Err(_) => Err(()),
         };
         assert_eq!(found, expected.map(|identity| identity.map(str::to_owned)), "{headers:?}");
     }

@@ -13,9 +13,11 @@
 //! Invariants: every refusal of an envelope travels in its answer and not in a status; every status carries a code of
 //! the registry; whatever streams is bounded, and ends when the client leaves or the server drains.
 
+mod access;
 mod ack;
 mod context;
 mod drain;
+mod gather;
 mod guard;
 mod health;
 mod history;
@@ -25,11 +27,12 @@ mod listener;
 mod metrics;
 mod observer;
 mod outbound;
+mod quota;
 mod rate;
 mod runtime;
 mod settings;
 mod startup;
 mod status;
 
-pub use settings::{AuditSettings, Reloadable, Settings};
+pub use settings::{AuditSettings, OperatorPolicy, Receipts, Reloadable, Settings, Tls};
 pub use startup::{Server, ShutdownError, StartError};

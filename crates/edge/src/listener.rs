@@ -12,6 +12,8 @@ use tokio::time::Sleep;
 use tokio_stream::Stream;
 use tonic::transport::server::TcpIncoming;
 
+use crate::gather::Gather;
+
 /// Wait after a failed accept. Without it, having no file descriptor left would keep a processor busy.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -47,7 +49,7 @@ impl Connections {
 }
 
 impl Stream for Connections {
-    type Item = io::Result<TcpStream>;
+    type Item = io::Result<Gather<TcpStream>>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
@@ -56,7 +58,7 @@ impl Stream for Connections {
                 self.pause = None;
             }
             match std::task::ready!(Pin::new(&mut self.incoming).poll_next(cx)) {
-                Some(Ok(connection)) => return Poll::Ready(Some(Ok(connection))),
+                Some(Ok(connection)) => return Poll::Ready(Some(Ok(Gather::new(connection)))),
                 Some(Err(error)) => {
                     tracing::warn!(%error, "cannot accept a connection");
                     self.pause = Some(Box::pin(tokio::time::sleep(PAUSE)));

@@ -39,10 +39,22 @@ pub(crate) enum Rpc {
     ListSessions,
     GetSessionLog,
     VerifySession,
+    SuspendSession,
+    ResumeSession,
+    RegisterExtMode,
+    UnregisterExtMode,
+    PromoteMode,
+    RegisterPolicy,
+    UnregisterPolicy,
+    GetPolicy,
+    ListPolicies,
+    WhatIfReplay,
+    GetDecisionReceipt,
+    GetReceiptKeys,
 }
 
 /// In the order of [`Rpc`]'s variants, so that a call is its own index.
-const RPCS: [Rpc; 12] = [
+const RPCS: [Rpc; 24] = [
     Rpc::Initialize,
     Rpc::Send,
     Rpc::StreamSession,
@@ -55,6 +67,18 @@ const RPCS: [Rpc; 12] = [
     Rpc::ListSessions,
     Rpc::GetSessionLog,
     Rpc::VerifySession,
+    Rpc::SuspendSession,
+    Rpc::ResumeSession,
+    Rpc::RegisterExtMode,
+    Rpc::UnregisterExtMode,
+    Rpc::PromoteMode,
+    Rpc::RegisterPolicy,
+    Rpc::UnregisterPolicy,
+    Rpc::GetPolicy,
+    Rpc::ListPolicies,
+    Rpc::WhatIfReplay,
+    Rpc::GetDecisionReceipt,
+    Rpc::GetReceiptKeys,
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -4,7 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use macp_wire::v1::Root;
+use macp_archive::receipt::{PublicKeys, SigningKey};
+use macp_wire::v1::{PolicyDescriptor, Root};
 
 /// Settings of a server; the defaults are those of local development.
 #[derive(Clone, Debug)]
@@ -13,10 +14,13 @@ pub struct Settings {
     /// Allows an address other machines can reach although there is neither TLS nor authentication.
     pub allow_insecure: bool,
     pub engine: macp_engine::Options,
-    /// SessionStarts of one sender in any 60 seconds; 0 is no limit.
-    pub start_limit_per_minute: u32,
-    /// Other envelopes of one sender in any 60 seconds; 0 is no limit.
-    pub message_limit_per_minute: u32,
+    /// Whom to believe; the default is local development, where whoever names itself is believed.
+    pub auth: macp_auth::Settings,
+    pub tls: Option<Tls>,
+    /// SessionStarts of one sender in any 60 seconds; 0 is no limit, none the default of the kind of server.
+    pub start_limit_per_minute: Option<u32>,
+    /// Other envelopes of one sender in any 60 seconds; 0 is no limit, none the default of the kind of server.
+    pub message_limit_per_minute: Option<u32>,
     /// Sessions or entries on a page when the client asks for no number.
     pub list_page_size_default: usize,
     /// Most sessions or entries on a page, whatever the client asks for.
@@ -31,11 +35,48 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// The agent id of the runtime itself.
     pub runtime_id: String,
+    /// Policies to register at start, in this order.
+    pub policies: Vec<OperatorPolicy>,
+    /// Clients cannot register or unregister policies.
+    pub policies_read_only: bool,
+    /// What decision receipts are signed with.
+    pub receipts: Receipts,
     /// Serve gRPC reflection.
     pub reflection: bool,
     /// Record every verdict, refusals too, in a trace file.
     pub audit: Option<AuditSettings>,
     pub reloadable: Reloadable,
+}
+
+/// What the transport is secured with, as PEM texts.
+#[derive(Clone)]
+pub struct Tls {
+    /// The server's certificate and those it was issued through.
+    pub certificate: Vec<u8>,
+    pub key: Vec<u8>,
+    /// Who must have issued the certificates of clients; none asks clients for no certificate.
+    pub client_authorities: Option<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tls").field("client_certificates", &self.client_authorities.is_some()).finish_non_exhaustive()
+    }
+}
+
+/// A policy the operator brings along, and where it is from, for messages.
+#[derive(Clone, Debug)]
+pub struct OperatorPolicy {
+    pub descriptor: PolicyDescriptor,
+    pub origin: String,
+}
+
+/// Keys of decision receipts. Without a signing key receipts are issued unsigned.
+#[derive(Clone, Debug, Default)]
+pub struct Receipts {
+    pub signing_key: Option<SigningKey>,
+    /// What clients check receipts with: the key in use and those that were.
+    pub public_keys: PublicKeys,
 }
 
 /// Where verdicts are recorded, and how much of them is kept.
@@ -59,8 +100,10 @@ impl Default for Settings {
             listen: (Ipv4Addr::LOCALHOST, 50051).into(),
             allow_insecure: false,
             engine: macp_engine::Options::default(),
-            start_limit_per_minute: 0,
-            message_limit_per_minute: 0,
+            auth: macp_auth::Settings::default(),
+            tls: None,
+            start_limit_per_minute: None,
+            message_limit_per_minute: None,
             list_page_size_default: 100,
             list_page_size_max: 1000,
             streams_per_connection_max: 1024,
@@ -68,6 +111,9 @@ impl Default for Settings {
             stalled_reader_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(10),
             runtime_id: "macp-runtime".to_owned(),
+            policies: Vec::new(),
+            policies_read_only: false,
+            receipts: Receipts::default(),
             reflection: true,
             audit: None,
             reloadable: Reloadable::default(),

@@ -4,14 +4,17 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use macp_archive::TraceWriter;
-use macp_engine::Engine;
+use macp_auth::{Authenticator, Exposure, Reloaded, Unsafe};
+use macp_engine::{Engine, Registry, RegistryError};
+use macp_kernel::policy::Policy;
 use macp_ledger::Store;
 use macp_rpc::{history, runtime};
 use tokio::task::JoinHandle;
 use tonic::service::Routes;
+use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 use tonic_health::server::HealthReporter;
 
 use crate::context::Context;
@@ -21,6 +24,7 @@ use crate::listener::{self, Connections};
 use crate::metrics::Metrics;
 use crate::observer::Observer;
 use crate::runtime::{DECODE_SLACK_BYTES, Runtime};
+use crate::settings::{OperatorPolicy, Tls};
 use crate::{Reloadable, Settings, health, http};
 
 /// Flow control windows: a whole payload of the default limit fits into a stream's, some of them into a connection's,
@@ -32,21 +36,28 @@ const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How long a client may take for the handshake of TLS: one that says nothing must not hold its connection for ever.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error(
-        "{0} can be reached from other machines, and neither TLS nor authentication is configured: whoever connects \
-         could act as anyone. Listen on a loopback address such as 127.0.0.1, or allow it explicitly with \
-         --allow-insecure (MACP_ALLOW_INSECURE=1)"
-    )]
-    Insecure(SocketAddr),
+    #[error(transparent)]
+    Unsafe(#[from] Unsafe),
+    #[error("authentication cannot be set up")]
+    Authentication(#[from] macp_auth::Error),
+    #[error("the TLS certificate or key cannot be used")]
+    Tls(#[source] tonic::transport::Error),
     #[error("cannot listen on {address}: {}", listener::advice(source))]
     Bind { address: SocketAddr, source: io::Error },
     #[error("cannot write the audit trace to {}", path.display())]
     Audit { path: PathBuf, source: io::Error },
     #[error("cannot start the engine's threads")]
     Engine(#[source] io::Error),
+    #[error("cannot read the registries")]
+    Registry(#[from] RegistryError),
+    #[error("the policy in {origin} cannot be registered: {reason}")]
+    Policy { origin: String, reason: String },
     #[error("the descriptors for gRPC reflection are unusable")]
     Reflection(#[source] tonic_reflection::server::Error),
 }
@@ -74,9 +85,14 @@ pub struct Server {
 impl Server {
     /// Starts the engine on a store and serves it; bound and serving when it returns.
     pub async fn start(settings: Settings, store: Arc<dyn Store>) -> Result<Server, StartError> {
-        if !settings.allow_insecure && !settings.listen.ip().is_loopback() {
-            return Err(StartError::Insecure(settings.listen));
-        }
+        let authenticator = Authenticator::start(settings.auth.clone()).await?;
+        let exposure = Exposure {
+            listen: settings.listen,
+            tls: settings.tls.is_some(),
+            authentication: authenticator.is_configured(),
+            allow_insecure: settings.allow_insecure,
+        };
+        exposure.check()?;
         let address = settings.listen;
         let bind_error = |source| StartError::Bind { address, source };
         let listener = listener::bind(address).await.map_err(bind_error)?;
@@ -86,14 +102,20 @@ impl Server {
         let trace = open_trace(&settings)?;
         let observer = Observer::new(Arc::clone(&metrics), trace.clone());
         let options = macp_engine::Options { trace: trace.is_some(), ..settings.engine.clone() };
+        let registry = Registry::open(Arc::clone(&store))?;
+        register(&registry, &settings.policies)?;
         let engine = Engine::start(store, options, Arc::new(observer)).map_err(StartError::Engine)?;
-        let ctx = Context::new(settings, engine, metrics, trace);
+        let ctx = Context::new(settings, engine, registry, authenticator, metrics, trace);
 
         let health = HealthReporter::new();
         health::serve(&health).await;
         let routes = routes(&ctx, &health)?;
         let drain = ctx.drain.clone();
-        let serving = tonic::transport::Server::builder()
+        let mut builder = tonic::transport::Server::builder();
+        if let Some(tls) = &ctx.settings.tls {
+            builder = builder.tls_config(server_tls(tls)).map_err(StartError::Tls)?;
+        }
+        let serving = builder
             .accept_http1(true)
             .http2_keepalive_interval(Some(PING_EVERY))
             .http2_keepalive_timeout(Some(PING_TIMEOUT))
@@ -116,6 +138,11 @@ impl Server {
     pub fn reload(&self, reloadable: Reloadable) {
         self.ctx.reload(reloadable);
         tracing::info!("roots and keys are reloaded");
+    }
+
+    /// Reads the files of tokens and keys again; if one of them is bad, everything stays as it was.
+    pub fn reload_credentials(&self) -> Result<Reloaded, macp_auth::Error> {
+        self.ctx.authenticator.reload()
     }
 
     /// Stops accepting, lets what is in flight finish, then stops the engine. Both waits are bounded by the drain
@@ -146,6 +173,49 @@ impl Server {
         tokio::time::timeout(timeout, stopping).await.map_err(|_elapsed| ShutdownError::Stuck(timeout))??;
         tracing::info!("stopped");
         served
+    }
+}
+
+/// Registers what the operator brings along. What is registered already must mean the same: sessions may have been
+/// started under it, and neither of two definitions of one name is to win silently.
+fn register(registry: &Registry, policies: &[OperatorPolicy]) -> Result<(), StartError> {
+    for OperatorPolicy { descriptor, origin } in policies {
+        let refused = |reason: String| StartError::Policy { origin: origin.clone(), reason };
+        let registered = match registry.policy(&descriptor.policy_id) {
+            Some(registered) => registered,
+            None => {
+                registry.register_policy(descriptor, now_ms()).map_err(|error| match error {
+                    RegistryError::Refused(reason) => refused(reason),
+                    error => StartError::Registry(error),
+                })?;
+                continue;
+            }
+        };
+        let given = Policy::read(descriptor.clone()).map_err(|error| refused(error.to_string()))?;
+        let meaning = |policy: &Policy| (policy.descriptor.mode.clone(), policy.schema_version(), policy.rules.clone());
+        if meaning(&given) != meaning(&registered) {
+            return Err(refused(format!(
+                "policy {:?} is registered with another definition; give the new one another id, or unregister the old \
+                 one first",
+                descriptor.policy_id
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn now_ms() -> i64 {
+    // A clock before 1970 is as good as none.
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn server_tls(tls: &Tls) -> ServerTlsConfig {
+    let identity = Identity::from_pem(&tls.certificate, &tls.key);
+    let config = ServerTlsConfig::new().identity(identity).timeout(HANDSHAKE_TIMEOUT);
+    match &tls.client_authorities {
+        Some(authorities) => config.client_ca_root(Certificate::from_pem(authorities)),
+        None => config,
     }
 }
 

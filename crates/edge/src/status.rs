@@ -1,5 +1,6 @@
 //! gRPC statuses, each with the code of the registry that clients branch on.
 
+use bytes::Bytes;
 use macp_engine::{Error, SubscriptionError};
 use macp_wire::codes::Code;
 use tonic::metadata::{MetadataMap, MetadataValue};
@@ -7,6 +8,9 @@ use tonic::{Code as Grpc, Status};
 
 /// Where the code of the registry travels beside a status.
 pub(crate) const ERROR_CODE: &str = "macp-error-code";
+
+/// Where the details of a refusal travel beside a status.
+const ERROR_DETAILS: &str = "macp-error-details-bin";
 
 /// A status as the registry maps the code.
 pub(crate) fn coded(code: Code, message: impl Into<String>) -> Status {
@@ -18,6 +22,15 @@ pub(crate) fn with_grpc(grpc: Grpc, code: Code, message: impl Into<String>) -> S
     let mut metadata = MetadataMap::with_capacity(1);
     metadata.insert(ERROR_CODE, MetadataValue::from_static(code.as_str()));
     Status::with_metadata(grpc, message, metadata)
+}
+
+/// As [`coded`], with what programs can read of it.
+pub(crate) fn with_details(code: Code, message: impl Into<String>, details: Bytes) -> Status {
+    let mut status = coded(code, message);
+    if !details.is_empty() {
+        status.metadata_mut().insert_bin(ERROR_DETAILS, MetadataValue::from_bytes(&details));
+    }
+    status
 }
 
 pub(crate) fn session_not_found(session_id: &str) -> Status {
@@ -39,11 +52,6 @@ pub(crate) fn shutting_down() -> Status {
 
 pub(crate) fn lagged() -> Status {
     coded(Code::StreamLagged, "read too slowly and fell too far behind; subscribe again to go on")
-}
-
-/// No code of the registry says "not offered", so the status speaks for itself.
-pub(crate) fn not_offered(rpc: &str) -> Status {
-    Status::unimplemented(format!("{rpc} belongs to the standard profile, which this server does not offer"))
 }
 
 pub(crate) fn of_engine(error: &Error) -> Status {
@@ -75,7 +83,7 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
 }
 
 /// Ids of any length arrive; a status travels in a header and must stay small.
-fn shown(id: &str) -> &str {
+pub(crate) fn shown(id: &str) -> &str {
     match id.char_indices().nth(macp_kernel::ID_BYTES_MAX) {
         Some((at, _)) => &id[..at],
         None => id,

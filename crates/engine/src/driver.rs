@@ -4,9 +4,11 @@
 //! are a push to a local queue, between threads each is a wake-up by the kernel. A step takes microseconds and never
 //! blocks. A step that panics costs its session what was decided and not yet written, and nothing else.
 
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{mpsc, oneshot};
@@ -18,7 +20,7 @@ use crate::writer::Batch;
 use crate::{Answer, Effect, Error, Event, Observer, Outgoing, Shard};
 
 /// Events taken before what they decided is handed over.
-const EVENTS_PER_FLUSH_MAX: usize = 1024;
+pub(crate) const EVENTS_PER_FLUSH_MAX: usize = 1024;
 
 /// Where a request's answer goes; its place in the gate is free once it is answered.
 #[derive(Debug)]
@@ -53,6 +55,12 @@ pub(crate) async fn run(mut shard: Shard<Waiter>, mut wiring: Wiring) {
     let mut appends = Vec::new();
     let mut events = Vec::new();
     while wiring.events.recv_many(&mut events, EVENTS_PER_FLUSH_MAX).await > 0 {
+        give_way().await;
+        while events.len() < EVENTS_PER_FLUSH_MAX
+            && let Ok(event) = wiring.events.try_recv()
+        {
+            events.push(event);
+        }
         for event in events.drain(..) {
             let session_id = event.session_id().map(Arc::clone);
             let stepped = contain("a step", session_id.as_deref(), || shard.step(event, clock(), &mut effects));
@@ -76,6 +84,22 @@ pub(crate) async fn run(mut shard: Shard<Waiter>, mut wiring: Wiring) {
             wiring.batches.send(batch).expect("the writer outlives the shards");
         }
     }
+}
+
+/// Lets the tasks that are ready go first, once. The runtime runs a task that was just woken before all others, so that
+/// without this a shard would take the request of the first handler alone, and the writer commit it alone, while the
+/// next handlers stand in line. A task that wakes itself goes to the end of that line.
+async fn give_way() {
+    let mut gave_way = false;
+    poll_fn(|cx| {
+        if gave_way {
+            return Poll::Ready(());
+        }
+        gave_way = true;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 fn perform(effect: Effect<Waiter>, wiring: &Wiring) {

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-use macp_kernel::{Caller, Command, Input, Limits, Rejection, SignatureCheck, ambient, trace};
+use macp_kernel::{Caller, Command, Input, Limits, Registered, Rejection, SignatureCheck, ambient, trace};
 use macp_ledger::Store;
 use macp_wire::codes::Code;
 use macp_wire::v1::Envelope;
@@ -137,7 +137,7 @@ impl Engine {
             threads.push(spawn("macp-sweeper".into(), move || {
                 let expire = |head: macp_ledger::Head| {
                     if let Some(inner) = expirer.upgrade() {
-                        inner.relay(inner.shard_of(&head.session_id), Event::Expire(head));
+                        inner.relay(inner.shard_of(&head.session_id), Event::Due(head));
                     }
                 };
                 let tick = || {
@@ -157,8 +157,8 @@ impl Engine {
     pub async fn submit(&self, session_id: &str, command: Command) -> Result<Reply, Error> {
         let bytes = match &command.input {
             Input::Envelope { envelope, .. } => envelope.encoded_len() as u64,
-            Input::Cancel { reason } => reason.len() as u64,
-            Input::Expire => 0,
+            Input::Cancel { reason } | Input::Suspend { reason } | Input::Resume { reason } => reason.len() as u64,
+            Input::Touch | Input::Expire(_) | Input::Synthetic { .. } => 0,
         };
         let traced = self.inner.options.trace.then(|| command.clone());
         match self.request(session_id, RequestKind::Command(Box::new(command)), bytes).await {
@@ -217,7 +217,11 @@ impl Engine {
                 Ok(_) => trace::TracedVerdict::Relayed,
                 Err(rejection) => rejection.into(),
             };
-            let input = Input::Envelope { envelope: envelope.clone(), signature: signature.clone() };
+            let input = Input::Envelope {
+                envelope: envelope.clone(),
+                signature: signature.clone(),
+                registered: Registered::default(),
+            };
             let command = Command { caller: caller.clone(), input };
             let limits = &inner.options.limits;
             let event = trace::Event::new(clock(), &envelope.session_id, 0, &command, limits, verdict);

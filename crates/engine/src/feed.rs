@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use macp_ledger::{Record, record};
 use macp_wire::history::v1::{Entry, entry};
-use macp_wire::v1::{Envelope, SessionMetadata};
+use macp_wire::v1::{Envelope, SessionMetadata, SessionState};
 use prost::Message;
 use tokio::sync::{broadcast, mpsc};
 
@@ -15,6 +15,9 @@ use crate::watchers::Watchers;
 
 /// Bytes of envelopes a subscriber may fall behind; several of the largest there are.
 const BYTES_BEHIND_MAX: usize = 8 * 1024 * 1024;
+
+/// Entries of one session a single commit may hold: what a shard takes before it hands over.
+const COMMIT_ENTRIES_MAX: usize = 2 * crate::driver::EVENTS_PER_FLUSH_MAX;
 
 /// An accepted envelope on its way to a subscriber.
 #[derive(Clone, Debug)]
@@ -47,8 +50,30 @@ pub struct Lifecycle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LifecycleEvent {
     Created,
+    Suspended,
+    Resumed,
     Resolved,
     Expired,
+    Cancelled,
+}
+
+impl LifecycleEvent {
+    /// What an entry tells those who watch; none for a message that leaves the session open.
+    pub(crate) fn of(entry: &Entry) -> Option<Self> {
+        if let Some(terminal) = &entry.terminal {
+            return match terminal.state() {
+                SessionState::Resolved => Some(LifecycleEvent::Resolved),
+                SessionState::Cancelled => Some(LifecycleEvent::Cancelled),
+                _ => Some(LifecycleEvent::Expired),
+            };
+        }
+        match &entry.input {
+            Some(entry::Input::SessionSuspend(_)) => Some(LifecycleEvent::Suspended),
+            Some(entry::Input::SessionResume(_)) => Some(LifecycleEvent::Resumed),
+            _ if entry.sequence == 1 => Some(LifecycleEvent::Created),
+            _ => None,
+        }
+    }
 }
 
 /// A Signal or Progress on its way to watchers.
@@ -72,6 +97,8 @@ pub(crate) struct Feed {
 struct Subscriber {
     sender: mpsc::Sender<Delivery>,
     behind: Arc<Behind>,
+    /// Deliveries it may be behind when something new is committed.
+    buffer: usize,
 }
 
 /// How far a subscriber is behind, as both ends see it.
@@ -113,9 +140,9 @@ impl Feed {
 
     /// Joins a session's live feed; what was committed before is the history's to tell.
     pub(crate) fn join(&self, session_id: &Arc<str>, buffer: usize) -> Live {
-        let (sender, receiver) = mpsc::channel(buffer);
+        let (sender, receiver) = mpsc::channel(buffer.saturating_add(COMMIT_ENTRIES_MAX));
         let behind = Arc::new(Behind::default());
-        let subscriber = Subscriber { sender, behind: Arc::clone(&behind) };
+        let subscriber = Subscriber { sender, behind: Arc::clone(&behind), buffer };
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.entry(Arc::clone(session_id)).or_default().push(subscriber);
         self.subscribers.fetch_add(1, Ordering::SeqCst);
@@ -132,6 +159,7 @@ impl Feed {
         let Some(subscribers) = sessions.get_mut(session_id) else {
             return;
         };
+        subscribers.retain(|subscriber| subscriber.keeps_up(&self.subscribers));
         for record in records {
             let entry = record::open(&record.bytes).expect("the record was sealed by this process");
             let Some(delivery) = Delivery::from_entry(entry) else {
@@ -188,6 +216,18 @@ impl Feed {
 }
 
 impl Subscriber {
+    /// Whether the subscriber was close enough behind before the next commit. A commit may hold more than anyone may
+    /// fall behind, and arrives in one go: nobody is slow for not having read what did not exist a moment ago.
+    fn keeps_up(&self, subscribers: &AtomicUsize) -> bool {
+        let behind = self.sender.max_capacity() - self.sender.capacity();
+        if behind <= self.buffer {
+            return true;
+        }
+        self.behind.lagged.store(true, Ordering::Release);
+        subscribers.fetch_sub(1, Ordering::SeqCst);
+        false
+    }
+
     /// Whether the subscriber stays.
     fn deliver(&self, delivery: &Delivery, subscribers: &AtomicUsize) -> bool {
         let size = delivery.envelope.encoded_len();

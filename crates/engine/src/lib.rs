@@ -5,7 +5,7 @@
 //!        ▲                        │   ▲    │                   │
 //!        └───── Answer ───────────┘   │    └─Load─▶ loaders    │ Appended
 //!                                     └────────────────────────┘
-//!               sweeper thread ──Expire──▶ shards
+//!               sweeper thread ──Due──▶ shards
 //! ```
 //!
 //! A session belongs to exactly one shard, and a shard is a synchronous state machine ([`Shard`]): events in, effects
@@ -21,6 +21,7 @@ mod loader;
 mod observer;
 mod options;
 mod panic;
+mod registry;
 mod shard;
 mod subscription;
 mod sweeper;
@@ -33,5 +34,6 @@ pub use feed::{Delivery, Lifecycle, LifecycleEvent, Signal};
 pub use loader::{LoadResult, Loaded, load};
 pub use observer::{Observer, Silent};
 pub use options::Options;
+pub use registry::{Registry, RegistryError};
 pub use shard::{Answer, Effect, Event, Outgoing, Reply, Request, RequestKind, Shard, Snapshot};
 pub use subscription::{Subscription, SubscriptionError};

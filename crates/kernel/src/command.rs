@@ -1,8 +1,14 @@
 //! Whatever can change a session, and who asks for it.
 
-use macp_wire::history::v1::RecordedSignature;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use macp_wire::history::v1::{ExpiryCause, RecordedSignature};
 use macp_wire::v1::Envelope;
 use smol_str::SmolStr;
+
+use crate::mode::Extension;
+use crate::policy::Policy;
 
 /// One input to a session.
 #[derive(Clone, Debug)]
@@ -12,17 +18,31 @@ pub struct Command {
 }
 
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly every command is an envelope: a box would cost an allocation each and save next to nothing"
-)]
 pub enum Input {
     /// A SessionStart or a message of a session.
-    Envelope { envelope: Envelope, signature: SignatureCheck },
+    Envelope { envelope: Envelope, signature: SignatureCheck, registered: Registered },
     /// CancelSession.
     Cancel { reason: String },
-    /// The deadline passed; only [`crate::due`] makes these.
-    Expire,
+    /// SuspendSession.
+    Suspend { reason: String },
+    /// ResumeSession.
+    Resume { reason: String },
+    /// Nothing but a look: what time has made due happens first.
+    Touch,
+    /// Time ran out; only the kernel makes these.
+    Expire(ExpiryCause),
+    /// A message of the session's mode itself, whose time has come; only the kernel makes these.
+    Synthetic { envelope: Envelope },
+}
+
+/// What registries hold of the things an envelope names. Looked up before the command is put in order, so that the
+/// decision depends on nothing but its arguments; what is built in need not be here.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Registered {
+    /// The policy a SessionStart names.
+    pub policy: Option<Arc<Policy>>,
+    /// The extension mode an envelope names.
+    pub extension: Option<Arc<Extension>>,
 }
 
 /// Who asks, as far as the edge could find out.
@@ -32,6 +52,30 @@ pub struct Caller {
     /// The caller has used up its share of requests.
     #[serde(default)]
     pub over_rate: bool,
+    /// The caller has as many sessions open as its credential allows.
+    #[serde(default)]
+    pub over_quota: bool,
+    #[serde(default)]
+    pub scope: Scope,
+}
+
+/// What a credential allows beyond being somebody.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+pub struct Scope {
+    /// Modes its envelopes may name; none is all of them.
+    pub modes: Option<Arc<BTreeSet<SmolStr>>>,
+    pub may_start: bool,
+    /// A role gives the right to cancel sessions of others.
+    pub may_cancel: bool,
+    /// A role gives the right to suspend and resume sessions of others.
+    pub may_suspend: bool,
+}
+
+impl Default for Scope {
+    fn default() -> Self {
+        Scope { modes: None, may_start: true, may_cancel: false, may_suspend: false }
+    }
 }
 
 impl Caller {
@@ -41,7 +85,7 @@ impl Caller {
     }
 
     pub fn identified(identity: impl Into<SmolStr>) -> Self {
-        Caller { credential: Credential::Identity(identity.into()), over_rate: false }
+        Caller { credential: Credential::Identity(identity.into()), ..Caller::default() }
     }
 }
 

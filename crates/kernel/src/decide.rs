@@ -1,15 +1,17 @@
 //! `decide`, `apply`, `due`: the three functions everything goes through, and `step`, which joins them.
 
 use bytes::Bytes;
-use macp_wire::codes::Code;
-use macp_wire::history::v1::{Entry, Terminal, TtlExpired, entry};
-use macp_wire::v1::{SessionCancelPayload, SessionState};
+use macp_wire::history::v1::{Entry, ExpiryCause, entry};
+use macp_wire::v1::Envelope;
 use prost::Message;
 use smol_str::SmolStr;
 
-use crate::admission::classic;
+use crate::admission::{Submission, classic, judged, standard};
+use crate::profile::choose;
 use crate::session::{Position, Session, State};
-use crate::{Caller, Command, Credential, Input, Limits, REASON_BYTES_MAX, Rejection, SESSION_START, mode};
+use crate::{
+    Caller, Command, Credential, Input, Limits, PROTOCOL_VERSION, Profile, Rejection, SESSION_START, lifecycle, mode,
+};
 
 /// What becomes of a command.
 #[derive(Debug)]
@@ -41,8 +43,11 @@ pub enum Change {
         mode: Option<mode::Change>,
         resolution: Option<Bytes>,
     },
-    /// Ended EXPIRED: by its deadline, or cancelled.
+    Suspend,
+    Resume,
+    /// Ended without a resolution: by its deadline, or cancelled.
     End {
+        state: State,
         cancelled: bool,
     },
 }
@@ -51,127 +56,160 @@ pub enum Change {
 pub fn decide(session: Option<&Session>, command: &Command, now: i64, limits: &Limits) -> Verdict {
     let caller = &command.caller;
     let verdict = match &command.input {
-        Input::Envelope { envelope, signature } => {
-            let judge = match envelope.message_type.as_str() {
-                SESSION_START => classic::start,
-                _ => classic::message,
-            };
-            judge(session, envelope, signature, caller, now, limits)
+        Input::Envelope { envelope, signature, registered } => {
+            let submission = Submission { envelope, signature, registered, caller };
+            decide_envelope(session, &submission, now, limits)
         }
-        Input::Cancel { reason } => decide_cancel(session, caller, reason, now),
-        Input::Expire => decide_expiry(session, now),
+        Input::Cancel { reason } => lifecycle::cancel(session, caller, reason, now),
+        Input::Suspend { reason } => lifecycle::suspend(session, caller, reason, now),
+        Input::Resume { reason } => lifecycle::resume(session, caller, reason, now),
+        Input::Touch => lifecycle::existing(session).map(|session| match due_in(session, now) {
+            due if due.is_empty() => Verdict::Unchanged,
+            due => Verdict::Due(due),
+        }),
+        Input::Expire(cause) => lifecycle::expiry(session, *cause, now),
+        Input::Synthetic { envelope } => decide_synthetic(session, envelope, now),
     };
     verdict.unwrap_or_else(Verdict::Reject)
 }
 
+/// A start is judged by the rules it chooses, a message by those its session was born under. What names no session is
+/// answered by the standard when a credential came with it, and the classic way otherwise.
+fn decide_envelope(
+    session: Option<&Session>,
+    submission: &Submission<'_>,
+    now: i64,
+    limits: &Limits,
+) -> Result<Verdict, Rejection> {
+    let Submission { envelope, caller, registered, .. } = submission;
+    if envelope.message_type == SESSION_START {
+        return match choose(limits.profile, envelope, &caller.credential, registered) {
+            Ok(Profile::Standard) => standard::start(session, submission, now, limits),
+            // A start that may choose no profile is refused at its place in the classic order.
+            Ok(Profile::Classic) | Err(_) => classic::start(session, submission, now, limits),
+        };
+    }
+    let profile = match session {
+        Some(session) => session.binding.profile,
+        None if caller.credential == Credential::Absent => Profile::Classic,
+        None => Profile::Standard,
+    };
+    match profile {
+        Profile::Classic => classic::message(session, submission, now, limits),
+        Profile::Standard => standard::message(session, submission, now, limits),
+    }
+}
+
+/// The mode's own message. Its time is not looked at again: a pause that was recorded before it may have moved the
+/// time at which it would be due now.
+fn decide_synthetic(session: Option<&Session>, envelope: &Envelope, now: i64) -> Result<Verdict, Rejection> {
+    let session = lifecycle::existing(session)?;
+    lifecycle::check_open(session)?;
+    let mut accepted = judged(session, envelope.clone(), now)?;
+    accepted.entry.synthetic = true;
+    accepted.entry.accepted_at_unix_ms = envelope.timestamp_unix_ms;
+    Ok(Verdict::Accept(Box::new(accepted)))
+}
+
 /// Touches the session and never refuses. `change` is what [`decide`] derived together with `entry`.
 pub fn apply(slot: &mut Option<Session>, entry: &Entry, change: Change) {
+    if let Change::Start(session) = change {
+        *slot = Some(*session);
+        return;
+    }
+    let session = slot.as_mut().expect("everything but a start was decided on a session");
+    session.position.sequence = entry.sequence;
     match change {
-        Change::Start(session) => *slot = Some(*session),
-        Change::Message { mode, resolution } => {
-            let session = slot.as_mut().expect("a message was decided on a session");
-            let Some(entry::Input::Envelope(envelope)) = &entry.input else {
-                unreachable!("a message's entry holds its envelope");
-            };
-            session.position.sequence = entry.sequence;
-            session.ordinal = entry.ordinal;
-            session.bytes += envelope.encoded_len() as u64;
-            session.seen.insert(&envelope.message_id, entry.accepted_at_unix_ms);
-            let activity = session.activity.entry(SmolStr::new(&envelope.sender)).or_default();
-            activity.last_at_ms = entry.accepted_at_unix_ms;
-            activity.count = activity.count.saturating_add(1);
-            if let Some(change) = mode {
-                session.mode_state.apply(change);
-            }
-            if let Some(resolution) = resolution {
-                session.resolution = Some(resolution);
-                session.position.state = State::Resolved;
-            }
+        Change::Start(_) => unreachable!("done above"),
+        Change::Message { mode, resolution } => apply_message(session, entry, mode, resolution),
+        Change::Suspend => {
+            session.suspension.begin(entry.accepted_at_unix_ms);
+            session.position.state = State::Suspended;
         }
-        Change::End { cancelled } => {
-            let session = slot.as_mut().expect("an end was decided on a session");
-            session.position.sequence = entry.sequence;
-            session.position.state = State::Expired;
+        Change::Resume => {
+            let pause_ms = session.suspension.end(entry.accepted_at_unix_ms);
+            session.position.deadline_ms = session.position.deadline_ms.saturating_add(pause_ms);
+            session.position.state = State::Open;
+        }
+        Change::End { state, cancelled } => {
+            session.position.state = state;
+            session.suspension.since_ms = None;
+            if let Some(entry::Input::TtlExpired(expired)) = &entry.input {
+                session.expiry = expired.cause();
+            }
             session.cancelled = cancelled;
         }
     }
+    session.reschedule();
 }
 
-/// What time alone makes happen to a session standing here.
-pub fn due(position: &Position, now: i64) -> Vec<Command> {
-    if position.state.is_open() && now > position.deadline_ms {
-        vec![Command { caller: Caller::anonymous(), input: Input::Expire }]
-    } else {
-        Vec::new()
-    }
-}
-
-/// The entry that ends an open session whose deadline has passed. Needs the position alone, so that sessions can
-/// expire without being loaded.
-pub fn expire(position: &Position, now: i64) -> Option<Entry> {
-    if due(position, now).is_empty() {
-        return None;
-    }
-    Some(Entry {
-        sequence: position.sequence + 1,
-        accepted_at_unix_ms: now,
-        input: Some(entry::Input::TtlExpired(TtlExpired { deadline_unix_ms: position.deadline_ms })),
-        terminal: Some(expired_terminal()),
-        ..Entry::default()
-    })
-}
-
-fn decide_expiry(session: Option<&Session>, now: i64) -> Result<Verdict, Rejection> {
-    let session = existing(session)?;
-    Ok(match expire(&session.position, now) {
-        Some(entry) => Verdict::Accept(Box::new(Accepted { entry, change: Change::End { cancelled: false } })),
-        None => Verdict::Unchanged,
-    })
-}
-
-fn decide_cancel(session: Option<&Session>, caller: &Caller, reason: &str, now: i64) -> Result<Verdict, Rejection> {
-    if let Credential::Refused(reason) = &caller.credential {
-        return Err(Rejection::unauthenticated(reason));
-    }
-    let session = existing(session)?;
-    let identity = caller.credential.identity().unwrap_or_default();
-    if !identity.is_empty() && identity != session.binding.initiator {
-        return Err(Rejection::new(Code::Forbidden, "only the initiator may cancel a session"));
-    }
-    let due = due(&session.position, now);
-    if !due.is_empty() {
-        return Ok(Verdict::Due(due));
-    }
-    if !session.position.state.is_open() {
-        return Ok(Verdict::Unchanged);
-    }
-    if reason.len() > REASON_BYTES_MAX {
-        return Err(Rejection::invalid(format!(
-            "the reason is {} bytes long, at most {REASON_BYTES_MAX} are allowed",
-            reason.len()
-        )));
-    }
-    let entry = Entry {
-        sequence: session.position.sequence + 1,
-        accepted_at_unix_ms: now,
-        identity: identity.to_owned(),
-        input: Some(entry::Input::SessionCancel(SessionCancelPayload {
-            reason: reason.to_owned(),
-            cancelled_by: identity.to_owned(),
-        })),
-        terminal: Some(expired_terminal()),
-        ..Entry::default()
+fn apply_message(session: &mut Session, entry: &Entry, mode: Option<mode::Change>, resolution: Option<Bytes>) {
+    let Some(entry::Input::Envelope(envelope)) = &entry.input else {
+        unreachable!("a message's entry holds its envelope");
     };
-    Ok(Verdict::Accept(Box::new(Accepted { entry, change: Change::End { cancelled: true } })))
+    session.ordinal = entry.ordinal;
+    session.bytes += envelope.encoded_len() as u64;
+    session.seen.insert(&envelope.message_id, entry.accepted_at_unix_ms);
+    if !entry.synthetic {
+        let activity = session.activity.entry(SmolStr::new(&envelope.sender)).or_default();
+        activity.last_at_ms = entry.accepted_at_unix_ms;
+        activity.count = activity.count.saturating_add(1);
+    }
+    if let Some(change) = mode {
+        session.mode_state.apply(change);
+    }
+    if let Some(resolution) = resolution {
+        session.resolution = Some(resolution);
+        session.position.state = State::Resolved;
+    }
 }
 
-fn existing(session: Option<&Session>) -> Result<&Session, Rejection> {
-    session.ok_or_else(|| Rejection::new(Code::SessionNotFound, "there is no such session"))
+/// What time alone makes happen to a session standing here, as far as its position tells: expiry. What its mode has
+/// scheduled needs the session itself; [`Input::Touch`] asks for all of it.
+pub fn due(position: &Position, now: i64) -> Vec<Command> {
+    expired(position, now).map(|cause| by_the_runtime(Input::Expire(cause))).into_iter().collect()
 }
 
-/// Classic sessions that are cancelled or run out of time both end EXPIRED.
-fn expired_terminal() -> Terminal {
-    Terminal { state: SessionState::Expired.into(), ..Terminal::default() }
+/// Everything time makes happen to a session, first things first: once it has expired, its mode says nothing more.
+pub(crate) fn due_in(session: &Session, now: i64) -> Vec<Command> {
+    let expiry = due(&session.position, now);
+    if !expiry.is_empty() || !session.position.state.is_open() || now <= session.position.quiet_until_ms {
+        return expiry;
+    }
+    let scheduled = session.mode_state.scheduled(&session.view(now));
+    let scheduled = scheduled.filter(|scheduled| scheduled.at_ms <= now).map(|scheduled| {
+        let envelope = Envelope {
+            macp_version: PROTOCOL_VERSION.to_owned(),
+            mode: session.binding.mode_name().to_owned(),
+            message_type: scheduled.message_type.to_owned(),
+            message_id: scheduled.message_id,
+            session_id: session.id.to_string(),
+            sender: scheduled.sender,
+            timestamp_unix_ms: scheduled.at_ms,
+            payload: scheduled.payload,
+        };
+        by_the_runtime(Input::Synthetic { envelope })
+    });
+    scheduled.into_iter().collect()
+}
+
+fn by_the_runtime(input: Input) -> Command {
+    Command { caller: Caller::anonymous(), input }
+}
+
+/// Why a session standing here has run out of time, if it has.
+pub(crate) fn expired(position: &Position, now: i64) -> Option<ExpiryCause> {
+    match position.state {
+        State::Open if now > position.deadline_ms => Some(ExpiryCause::Unspecified),
+        State::Suspended if now > position.quiet_until_ms => Some(ExpiryCause::SuspensionTime),
+        _ => None,
+    }
+}
+
+/// The entry that ends a session whose time has run out. Needs the position alone, so that sessions can expire without
+/// being loaded.
+pub fn expire(position: &Position, now: i64) -> Option<Entry> {
+    expired(position, now).map(|cause| lifecycle::expired_entry(position, cause, now))
 }
 
 /// A command after everything time made due before it.
@@ -203,6 +241,10 @@ pub fn step(slot: &mut Option<Session>, command: &Command, now: i64, limits: &Li
                 break Settled::Accepted { accepted_at_ms: now };
             }
             Verdict::Duplicate { accepted_at_ms } => break Settled::Duplicate { accepted_at_ms },
+            // A touch has no entry of its own: it is accepted when time had made something due.
+            Verdict::Unchanged if matches!(command.input, Input::Touch) && !entries.is_empty() => {
+                break Settled::Accepted { accepted_at_ms: now };
+            }
             Verdict::Unchanged => break Settled::Unchanged,
             Verdict::Reject(rejection) => break Settled::Rejected(rejection),
             Verdict::Due(commands) => {

@@ -14,9 +14,12 @@
 mod admission;
 mod binding;
 mod command;
+pub mod commitment;
 mod decide;
+mod lifecycle;
 mod limits;
 pub mod mode;
+pub mod policy;
 mod profile;
 mod rejection;
 pub mod replay;
@@ -24,17 +27,19 @@ mod roster;
 mod session;
 mod session_id;
 pub mod signature;
+mod suspension;
 pub mod trace;
 
-pub use admission::{SESSION_START, ambient, screen, stated_deadline};
-pub use binding::{Binding, PROTOCOL_VERSION, SCHEMA_MAJOR, SEMANTICS_REVISION};
-pub use command::{Caller, Command, Credential, Input, SignatureCheck};
+pub use admission::{SESSION_START, ambient, screen, shape, stated_deadline};
+pub use binding::{Binding, Labels, PROTOCOL_VERSION, SCHEMA_MAJOR, SEMANTICS_REVISION};
+pub use command::{Caller, Command, Credential, Input, Registered, Scope, SignatureCheck};
 pub use decide::{Accepted, Change, Outcome, Settled, Verdict, apply, decide, due, expire, step};
 pub use limits::{
     ACTIVITY_SHOWN_MAX, CONTRIBUTION_BYTES_MAX, ID_BYTES_MAX, Limits, PARTICIPANTS_MAX, REASON_BYTES_MAX,
-    SignatureRule, TTL_MS_DEFAULT, TTL_MS_MAX,
+    STANDARD_MESSAGE_ID_BYTES_MAX, SUSPEND_MS_DEFAULT, SignatureRule, TTL_MS_DEFAULT, TTL_MS_MAX,
 };
-pub use profile::{Profile, ProfileSetting};
+pub use profile::{Profile, ProfileSetting, start_profile};
 pub use rejection::Rejection;
 pub use roster::Roster;
 pub use session::{Activity, Position, Session, State};
+pub use suspension::{SUSPENSIONS_MAX, Suspension};

@@ -6,6 +6,10 @@ use crate::{ProfileSetting, Rejection};
 /// Identifiers are kept in memory and shown to people; nothing sensible is longer.
 pub const ID_BYTES_MAX: usize = 256;
 
+/// Longest message id of a standard session, in bytes. The standard gives them no form, so this is generous; they are
+/// kept as digests.
+pub const STANDARD_MESSAGE_ID_BYTES_MAX: usize = 4096;
+
 /// Longest reason of a cancellation, in bytes: a reason is a sentence, not a document.
 pub const REASON_BYTES_MAX: usize = 4096;
 
@@ -19,6 +23,9 @@ pub const ACTIVITY_SHOWN_MAX: usize = PARTICIPANTS_MAX;
 /// Longest value of one Multi-Round contribution, in bytes. The current value of every participant stays in memory
 /// and all of them enter the resolution.
 pub const CONTRIBUTION_BYTES_MAX: usize = 65_536;
+
+/// Longest time a session may be suspended altogether when its start names none: seven days.
+pub const SUSPEND_MS_DEFAULT: i64 = 604_800_000;
 
 /// Life of a session that asks for none.
 pub const TTL_MS_DEFAULT: i64 = 60_000;

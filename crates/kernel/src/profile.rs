@@ -1,11 +1,12 @@
 //! Which set of rules a session is born under, and how a SessionStart chooses.
 
+use macp_wire::codes::Code;
 use macp_wire::history::v1 as history;
 use macp_wire::v1::Envelope;
 use prost::Message;
 
 use crate::session_id::is_unguessable;
-use crate::{Credential, PARTICIPANTS_MAX, Rejection, TTL_MS_MAX, mode};
+use crate::{Credential, Limits, PARTICIPANTS_MAX, Registered, Rejection, TTL_MS_MAX, mode};
 
 /// A set of rules. Chosen once, recorded in the first entry, never changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub enum ProfileSetting {
     Auto,
     /// Every decision and multi-round session is classic.
     Classic,
+    /// Classic starts are refused.
+    Standard,
 }
 
 /// The fields 1 to 6 of a SessionStartPayload, which both profiles share. Only they are read to choose.
@@ -54,12 +57,13 @@ pub(crate) fn choose(
     setting: ProfileSetting,
     envelope: &Envelope,
     credential: &Credential,
+    registered: &Registered,
 ) -> Result<Profile, Rejection> {
     if setting == ProfileSetting::Classic {
         return Ok(Profile::Classic);
     }
     if envelope.mode.is_empty() || mode::is_classic_only(&envelope.mode) {
-        return Ok(Profile::Classic);
+        return classic_where_offered(setting, envelope);
     }
     if envelope.mode == mode::DECISION && *credential == Credential::Absent {
         if is_standard_start(envelope) {
@@ -68,9 +72,36 @@ pub(crate) fn choose(
                  `decision` or leaves out mode_version and configuration_version",
             ));
         }
+        return classic_where_offered(setting, envelope);
+    }
+    let known = mode::find_standard(&envelope.mode).is_some() || registered.extension.is_some();
+    if !known && *credential == Credential::Absent && setting == ProfileSetting::Auto {
+        // Nothing here has a profile, and whoever comes without a credential gets the classic answer.
         return Ok(Profile::Classic);
     }
     Ok(Profile::Standard)
+}
+
+/// The profile a SessionStart would be judged by; one that may choose none is refused the classic way.
+pub fn start_profile(
+    envelope: &Envelope,
+    credential: &Credential,
+    registered: &Registered,
+    limits: &Limits,
+) -> Profile {
+    choose(limits.profile, envelope, credential, registered).unwrap_or(Profile::Classic)
+}
+
+fn classic_where_offered(setting: ProfileSetting, envelope: &Envelope) -> Result<Profile, Rejection> {
+    if setting != ProfileSetting::Standard {
+        return Ok(Profile::Classic);
+    }
+    if !envelope.mode.is_empty() && mode::is_classic_only(&envelope.mode) {
+        let message =
+            format!("mode {:?} belongs to the classic profile, which this server does not offer", envelope.mode);
+        return Err(Rejection::new(Code::ModeNotSupported, message));
+    }
+    Err(Rejection::invalid("this is a classic start, and this server takes standard ones only"))
 }
 
 /// Whether a start lacks nothing but the credential to be a valid standard start.

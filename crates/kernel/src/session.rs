@@ -5,18 +5,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use macp_wire::history::v1::ExpiryCause;
 use macp_wire::v1::{ParticipantActivity, SessionMetadata, SessionState};
 use sha2::{Digest, Sha256};
 use smol_str::SmolStr;
 
-use crate::{ACTIVITY_SHOWN_MAX, Binding, mode};
+use crate::{ACTIVITY_SHOWN_MAX, Binding, Suspension, mode};
 
 /// Where a session stands in its life. Terminal states are final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Open,
+    Suspended,
     Resolved,
     Expired,
+    Cancelled,
 }
 
 impl State {
@@ -24,11 +27,17 @@ impl State {
         self == State::Open
     }
 
+    pub fn is_terminal(self) -> bool {
+        matches!(self, State::Resolved | State::Expired | State::Cancelled)
+    }
+
     pub fn to_wire(self) -> SessionState {
         match self {
             State::Open => SessionState::Open,
+            State::Suspended => SessionState::Suspended,
             State::Resolved => SessionState::Resolved,
             State::Expired => SessionState::Expired,
+            State::Cancelled => SessionState::Cancelled,
         }
     }
 
@@ -36,18 +45,22 @@ impl State {
     pub fn from_wire(state: i32) -> Option<State> {
         match SessionState::try_from(state).ok()? {
             SessionState::Open => Some(State::Open),
+            SessionState::Suspended => Some(State::Suspended),
             SessionState::Resolved => Some(State::Resolved),
             SessionState::Expired => Some(State::Expired),
-            _ => None,
+            SessionState::Cancelled => Some(State::Cancelled),
+            SessionState::Unspecified => None,
         }
     }
 
-    /// As classic stream answers spell it.
-    pub fn classic_name(self) -> &'static str {
+    /// As classic stream answers and conformance fixtures spell it.
+    pub fn name(self) -> &'static str {
         match self {
             State::Open => "Open",
+            State::Suspended => "Suspended",
             State::Resolved => "Resolved",
             State::Expired => "Expired",
+            State::Cancelled => "Cancelled",
         }
     }
 }
@@ -57,9 +70,14 @@ impl State {
 pub struct Position {
     pub state: State,
     pub deadline_ms: i64,
+    /// Up to and including this moment time alone changes nothing.
+    pub quiet_until_ms: i64,
     /// Of the last entry.
     pub sequence: u64,
 }
+
+/// Time changes nothing any more.
+pub(crate) const NEVER: i64 = i64::MAX;
 
 /// Messages of one sender that became history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,9 +102,12 @@ pub struct Session {
     pub(crate) seen: Seen,
     pub(crate) activity: BTreeMap<SmolStr, Activity>,
     pub(crate) mode_state: mode::State,
+    pub(crate) suspension: Suspension,
     pub(crate) resolution: Option<Bytes>,
     /// Ended by CancelSession.
     pub(crate) cancelled: bool,
+    /// Why it expired, if it did.
+    pub(crate) expiry: ExpiryCause,
 }
 
 impl Session {
@@ -122,6 +143,43 @@ impl Session {
 
     pub fn mode_state(&self) -> &mode::State {
         &self.mode_state
+    }
+
+    pub fn suspension(&self) -> &Suspension {
+        &self.suspension
+    }
+
+    /// What the mode may know of the session at a time.
+    pub fn view(&self, now_ms: i64) -> mode::View<'_> {
+        let binding = &self.binding;
+        mode::View {
+            roster: &binding.roster,
+            initiator: &binding.initiator,
+            mode_version: &binding.mode_version,
+            configuration_version: &binding.configuration_version,
+            policy: &binding.policy,
+            extension: binding.extension.as_deref(),
+            suspension: &self.suspension,
+            now_ms,
+        }
+    }
+
+    /// The mode's state for people and tools.
+    pub fn describe_mode(&self) -> serde_json::Value {
+        self.mode_state.describe(&self.view(self.started_at_ms))
+    }
+
+    /// Sets when time next acts on the session, from everything that may make it.
+    pub(crate) fn reschedule(&mut self) {
+        let deadline_ms = self.position.deadline_ms;
+        self.position.quiet_until_ms = match self.position.state {
+            State::Open => {
+                let scheduled = self.mode_state.scheduled(&self.view(deadline_ms));
+                scheduled.map_or(deadline_ms, |scheduled| deadline_ms.min(scheduled.at_ms.saturating_sub(1)))
+            }
+            State::Suspended => self.suspension.limit_ms().unwrap_or(NEVER),
+            State::Resolved | State::Expired | State::Cancelled => NEVER,
+        };
     }
 
     pub fn resolution(&self) -> Option<&Bytes> {
@@ -161,7 +219,7 @@ impl Session {
     pub fn summary(&self) -> SessionMetadata {
         SessionMetadata {
             session_id: self.id.to_string(),
-            mode: self.binding.mode.spec().name.to_owned(),
+            mode: self.binding.mode_name().to_owned(),
             state: self.state().to_wire().into(),
             started_at_unix_ms: self.started_at_ms,
             expires_at_unix_ms: self.position.deadline_ms,
@@ -170,6 +228,13 @@ impl Session {
             policy_version: self.binding.policy_version.to_string(),
             participants: self.binding.roster.iter().map(str::to_owned).collect(),
             initiator: self.binding.initiator.to_string(),
+            context_id: self.binding.labels.as_ref().map(|labels| labels.context_id.clone()).unwrap_or_default(),
+            extension_keys: self
+                .binding
+                .labels
+                .as_ref()
+                .map(|labels| labels.extension_keys.clone())
+                .unwrap_or_default(),
             ..SessionMetadata::default()
         }
     }

@@ -4,13 +4,16 @@
 //! Operational refusals are marked and not compared: a rate limit or a skewed clock cannot be reproduced later.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use macp_wire::history::v1::RecordedSignature;
-use macp_wire::v1::Envelope;
+use macp_wire::v1::{Envelope, ModeDescriptor, PolicyDescriptor};
 use prost::Message;
 
 use crate::decide::{Settled, step};
-use crate::{Caller, Command, Input, Limits, Session, SignatureCheck, ambient};
+use crate::mode::Extension;
+use crate::policy::Policy;
+use crate::{Caller, Command, Input, Limits, Registered, Session, SignatureCheck, ambient};
 
 /// One line of a trace.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -29,15 +32,62 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TracedInput {
-    /// The protobuf encoding of the envelope as received, in hex, and what its signature showed.
+    /// The protobuf encoding of the envelope as received, in hex, what its signature showed, and what registries held
+    /// of the things it names.
     Envelope {
         envelope: String,
         signature: TracedSignature,
+        #[serde(default, skip_serializing_if = "TracedRegistered::is_empty")]
+        registered: TracedRegistered,
     },
     Cancel {
         reason: String,
     },
-    Expire,
+    Suspend {
+        reason: String,
+    },
+    Resume {
+        reason: String,
+    },
+    /// A look at the session, at which time had made something due.
+    Touch,
+}
+
+/// Protobuf encodings in hex.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+pub struct TracedRegistered {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extension: Option<String>,
+    pub promoted: bool,
+}
+
+impl TracedRegistered {
+    fn new(registered: &Registered) -> Self {
+        TracedRegistered {
+            policy: registered.policy.as_ref().map(|policy| hex::encode(policy.descriptor.encode_to_vec())),
+            extension: registered.extension.as_ref().map(|mode| hex::encode(mode.descriptor.encode_to_vec())),
+            promoted: registered.extension.as_ref().is_some_and(|mode| mode.promoted),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == TracedRegistered::default()
+    }
+
+    fn read(&self) -> Result<Registered, String> {
+        let policy = self.policy.as_deref().map(|hex| {
+            let descriptor = decode::<PolicyDescriptor>(hex)?;
+            Policy::read(descriptor).map(Arc::new).map_err(|error| error.to_string())
+        });
+        let extension = self.extension.as_deref().map(|hex| {
+            let descriptor = decode::<ModeDescriptor>(hex)?;
+            Ok::<_, String>(Arc::new(Extension { descriptor, promoted: self.promoted }))
+        });
+        Ok(Registered { policy: policy.transpose()?, extension: extension.transpose()? })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -74,7 +124,7 @@ impl Event {
         verdict: TracedVerdict,
     ) -> Self {
         let input = match &command.input {
-            Input::Envelope { envelope, signature } => TracedInput::Envelope {
+            Input::Envelope { envelope, signature, registered } => TracedInput::Envelope {
                 envelope: hex::encode(envelope.encode_to_vec()),
                 signature: match signature {
                     SignatureCheck::Absent => TracedSignature::Absent,
@@ -84,9 +134,12 @@ impl Event {
                     }
                     SignatureCheck::Invalid(reason) => TracedSignature::Invalid(reason.clone()),
                 },
+                registered: TracedRegistered::new(registered),
             },
             Input::Cancel { reason } => TracedInput::Cancel { reason: reason.clone() },
-            Input::Expire => TracedInput::Expire,
+            Input::Suspend { reason } => TracedInput::Suspend { reason: reason.clone() },
+            Input::Resume { reason } => TracedInput::Resume { reason: reason.clone() },
+            Input::Touch | Input::Expire(_) | Input::Synthetic { .. } => TracedInput::Touch,
         };
         Event {
             at_ms,
@@ -100,19 +153,22 @@ impl Event {
     }
 
     fn command(&self) -> Result<Command, String> {
-        let recorded = |hex: &str| RecordedSignature::decode(unhex(hex)?.as_slice()).map_err(|error| error.to_string());
+        let recorded = decode::<RecordedSignature>;
         let input = match &self.input {
-            TracedInput::Envelope { envelope, signature } => Input::Envelope {
-                envelope: Envelope::decode(unhex(envelope)?.as_slice()).map_err(|error| error.to_string())?,
+            TracedInput::Envelope { envelope, signature, registered } => Input::Envelope {
+                envelope: decode::<Envelope>(envelope)?,
                 signature: match signature {
                     TracedSignature::Absent => SignatureCheck::Absent,
                     TracedSignature::Valid(hex) => SignatureCheck::Valid(recorded(hex)?),
                     TracedSignature::Unregistered(hex) => SignatureCheck::Unregistered(recorded(hex)?),
                     TracedSignature::Invalid(reason) => SignatureCheck::Invalid(reason.clone()),
                 },
+                registered: registered.read()?,
             },
             TracedInput::Cancel { reason } => Input::Cancel { reason: reason.clone() },
-            TracedInput::Expire => Input::Expire,
+            TracedInput::Suspend { reason } => Input::Suspend { reason: reason.clone() },
+            TracedInput::Resume { reason } => Input::Resume { reason: reason.clone() },
+            TracedInput::Touch => Input::Touch,
         };
         Ok(Command { caller: self.caller.clone(), input })
     }
@@ -162,18 +218,14 @@ impl Replayer {
             return Ok(Comparison::Operational);
         }
         let command = event.command()?;
-        let found = match &command.input {
-            Input::Envelope { envelope, signature } => {
-                match ambient(envelope, signature, &command.caller, &event.limits) {
-                    Some(Ok(_)) => TracedVerdict::Relayed,
-                    Some(Err(rejection)) => (&rejection).into(),
-                    None => match self.decide(event, &command) {
-                        Some(verdict) => verdict,
-                        None => return Ok(Comparison::Incomplete),
-                    },
-                }
-            }
-            Input::Cancel { .. } | Input::Expire => match self.decide(event, &command) {
+        let relayed = match &command.input {
+            Input::Envelope { envelope, signature, .. } => ambient(envelope, signature, &command.caller, &event.limits),
+            _ => None,
+        };
+        let found = match relayed {
+            Some(Ok(_)) => TracedVerdict::Relayed,
+            Some(Err(rejection)) => (&rejection).into(),
+            None => match self.decide(event, &command) {
                 Some(verdict) => verdict,
                 None => return Ok(Comparison::Incomplete),
             },
@@ -194,6 +246,7 @@ impl Replayer {
     }
 }
 
-fn unhex(text: &str) -> Result<Vec<u8>, String> {
-    hex::decode(text).map_err(|error| error.to_string())
+fn decode<M: Message + Default>(text: &str) -> Result<M, String> {
+    let bytes = hex::decode(text).map_err(|error| error.to_string())?;
+    M::decode(bytes.as_slice()).map_err(|error| error.to_string())
 }

@@ -8,11 +8,18 @@ mod invariants;
 #[path = "invariants/decode.rs"]
 mod decode;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use invariants::{Script, Step, Tally, check, histories};
-use macp_kernel::{Caller, Command, Input, Limits, Session, SignatureCheck, step};
-use macp_wire::v1::Envelope;
+use macp_kernel::policy::{Policy, default_policy, validate};
+use macp_kernel::trace::TracedVerdict;
+use macp_kernel::{Caller, Command, Input, Limits, ProfileSetting, Registered, Session, SignatureCheck, State, step};
+use macp_wire::v1::{CommitmentPayload, Envelope, PolicyDescriptor, SessionStartPayload};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
+use prost::Message;
+use serde_json::json;
 
 /// The default looks for a `lib.rs` to put seeds beside, and a test has none.
 fn config() -> ProptestConfig {
@@ -21,7 +28,7 @@ fn config() -> ProptestConfig {
 }
 
 fn script_bytes() -> impl Strategy<Value = Vec<u8>> {
-    proptest::collection::vec(any::<u8>(), 0..1_500)
+    proptest::collection::vec(any::<u8>(), 0..2_500)
 }
 
 proptest! {
@@ -39,6 +46,14 @@ proptest! {
         let script = Script::from_bytes(&bytes);
         let shuffled = Script { steps: interleaved(&script.steps, &picks), ..script.clone() };
         prop_assert_eq!(histories(&script), histories(&shuffled));
+    }
+
+    /// STD-POL-2: rules that say nothing beyond their defaults decide as the default policy does.
+    #[test]
+    fn a_policy_of_defaults_decides_like_the_default_policy(bytes in script_bytes()) {
+        let script = Script::from_bytes(&bytes);
+        let plain = Arc::new(plain("policy.plainly"));
+        prop_assert_eq!(verdicts(&governed(&script, default_policy())), verdicts(&governed(&script, &plain)));
     }
 
     #[test]
@@ -71,15 +86,97 @@ proptest! {
             message_id, session_id, sender, timestamp_unix_ms,
             payload: payload.into(),
         };
-        let input = Input::Envelope { envelope, signature: SignatureCheck::Absent };
+        let input = Input::Envelope { envelope, signature: SignatureCheck::Absent, registered: Registered::default() };
         let command = Command { caller: Caller::anonymous(), input };
         let mut slot: Option<Session> = None;
         for now in [now, now.wrapping_add(60_001), i64::MAX, i64::MIN] {
             step(&mut slot, &command, now, &Limits::default());
-            let expire = Command { caller: Caller::anonymous(), input: Input::Expire };
+            let expire = Command { caller: Caller::anonymous(), input: Input::Touch };
             step(&mut slot, &expire, now, &Limits::default());
         }
     }
+}
+
+/// The same script with every standard session under one policy. Ids of the same length leave the bytes of a start as
+/// many as they were, which count against a session's cap.
+fn governed(script: &Script, policy: &Arc<Policy>) -> Script {
+    let mut script = script.clone();
+    // Where every session is classic no policy governs any.
+    script.limits.profile = ProfileSetting::Auto;
+    for step in &mut script.steps {
+        let Input::Envelope { envelope, registered, .. } = &mut step.command.input else {
+            continue;
+        };
+        registered.policy = Some(Arc::clone(policy));
+        match envelope.message_type.as_str() {
+            "SessionStart" => {
+                let Ok(mut payload) = SessionStartPayload::decode(envelope.payload.clone()) else {
+                    continue;
+                };
+                // Classic starts may name none.
+                if !payload.policy_version.is_empty() && !payload.configuration_version.is_empty() {
+                    payload.policy_version = policy.id().to_owned();
+                    envelope.payload = payload.encode_to_vec().into();
+                }
+            }
+            // Whoever names a policy names another one.
+            "Commitment" => {
+                let Ok(mut payload) = CommitmentPayload::decode(envelope.payload.clone()) else {
+                    continue;
+                };
+                payload.policy_version.clear();
+                envelope.payload = payload.encode_to_vec().into();
+            }
+            _ => {}
+        }
+    }
+    script
+}
+
+/// The rules spelled out that say nothing: every one of them is its default.
+fn plain(id: &str) -> Policy {
+    let rules = json!({
+        "voting": { "algorithm": "none", "threshold": 0.5, "quorum": { "type": "count", "value": 0 } },
+        "objection_handling": {
+            "critical_severity_vetoes": false, "veto_threshold": 1, "critical_objection_action": "deny",
+        },
+        "evaluation": { "required_before_voting": false, "minimum_confidence": 0 },
+        "commitment": {
+            "authority": "initiator_only", "designated_roles": [], "require_vote_quorum": false,
+            "allow_decline_over_approval": false,
+        },
+        "acceptance": { "criterion": "all_parties", "implicit_accept_timeout_ms": 0 },
+        "counter_proposal": { "max_rounds": 0 },
+        "rejection": { "terminal_on_any_reject": false },
+        "assignment": { "allow_reassignment_on_reject": false },
+        "completion": { "require_output": false },
+        "threshold": {},
+        "abstention": { "counts_toward_quorum": false, "interpretation": "neutral" },
+        "_note": "all of it is the default",
+    });
+    let descriptor = PolicyDescriptor {
+        policy_id: id.to_owned(),
+        mode: "*".into(),
+        rules: rules.to_string(),
+        schema_version: 3,
+        ..PolicyDescriptor::default()
+    };
+    validate(&descriptor).expect("the defaults are valid")
+}
+
+/// What became of every step, as far as it does not name the policy.
+fn verdicts(script: &Script) -> Vec<(TracedVerdict, Option<State>, Vec<i64>, Option<serde_json::Value>)> {
+    let mut slots: BTreeMap<&str, Option<Session>> = BTreeMap::new();
+    let mut verdicts = Vec::new();
+    for Step { at_ms, session_id, command } in &script.steps {
+        let slot = slots.entry(session_id).or_default();
+        let outcome = step(slot, command, *at_ms, &script.limits);
+        let dates = outcome.entries.iter().map(|entry| entry.accepted_at_unix_ms).collect();
+        let state = slot.as_ref().map(Session::state);
+        let mode = slot.as_ref().map(Session::describe_mode);
+        verdicts.push(((&outcome.settled).into(), state, dates, mode));
+    }
+    verdicts
 }
 
 /// The same steps, in the same order within each session, in another order between them.
@@ -110,7 +207,7 @@ fn scripts_reach_every_verdict_and_every_end() {
     let mut tally = Tally::default();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for _ in 0..300 {
-        let mut bytes = vec![0_u8; 1_200];
+        let mut bytes = vec![0_u8; 2_400];
         for byte in &mut bytes {
             state ^= state << 13;
             state ^= state >> 7;
@@ -131,11 +228,30 @@ fn scripts_reach_every_verdict_and_every_end() {
         "SESSION_NOT_FOUND",
         "SESSION_NOT_OPEN",
         "FORBIDDEN",
+        "POLICY_DENIED",
+        "SESSION_ALREADY_EXISTS",
+        "INVALID_REQUEST",
     ];
     for code in codes {
         assert!(tally.rejections.contains_key(code), "no {code} in {tally:#?}");
     }
-    for end in ["ttl", "cancelled", "open", "macp.mode.decision.v1", "macp.mode.multi_round.v1"] {
+    let ends = [
+        "ttl",
+        "overslept",
+        "cancelled",
+        "open",
+        "suspended",
+        "macp.mode.decision.v1",
+        "macp.mode.multi_round.v1",
+        "macp.mode.proposal.v1",
+        "macp.mode.task.v1",
+        "macp.mode.handoff.v1",
+        "macp.mode.quorum.v1",
+        "ext.multi_round.v1",
+        "ext.drawn.v1",
+    ];
+    assert!(tally.synthetic > 20 && tally.kept > 10 && tally.pauses > 50 && tally.what_ifs > 20, "{tally:#?}");
+    for end in ends {
         assert!(tally.ends.contains_key(end), "no end by {end} in {tally:#?}");
     }
 }
@@ -144,6 +260,10 @@ fn add(sum: &mut Tally, tally: Tally) {
     sum.accepted += tally.accepted;
     sum.duplicates += tally.duplicates;
     sum.relayed += tally.relayed;
+    sum.synthetic += tally.synthetic;
+    sum.kept += tally.kept;
+    sum.pauses += tally.pauses;
+    sum.what_ifs += tally.what_ifs;
     for (code, count) in tally.rejections {
         *sum.rejections.entry(code).or_default() += count;
     }

@@ -12,6 +12,7 @@
 //! - [`record`]: how an entry becomes the bytes that are stored and hashed.
 //! - [`checker`]: verifies records in order and names the first one that is wrong.
 //! - [`store`]: what every store promises; [`memory`] and [`sqlite`] keep the promise.
+//! - [`documents`]: small documents that belong to no session, kept beside the histories.
 //! - [`history`]: reads one session page by page, checked. Loading, verifying and exporting all go through it.
 //! - `contract` (feature `contract`): the tests every store must pass.
 
@@ -19,6 +20,7 @@ pub mod chain;
 pub mod checker;
 #[cfg(feature = "contract")]
 pub mod contract;
+pub mod documents;
 pub mod failure;
 pub mod history;
 pub mod memory;
@@ -28,6 +30,7 @@ pub mod store;
 
 pub use chain::Hash;
 pub use checker::{Checker, Corruption, CorruptionKind};
+pub use documents::{Document, PutMode, PutOutcome};
 pub use failure::{Failure, FailureKind};
 pub use history::{History, ReadError};
 pub use memory::MemoryStore;

@@ -7,11 +7,14 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use bytes::Bytes;
+
+use crate::documents::{Document, Documents, PutMode, PutOutcome};
 use crate::failure::Failure;
 use crate::record::Record;
 use crate::store::{Append, AppendError, Filter, Head, Store};
 
-/// Keeps histories in memory only.
+/// Keeps histories and documents in memory only.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     tables: RwLock<Tables>,
@@ -22,6 +25,7 @@ struct Tables {
     sessions: BTreeMap<Arc<str>, Session>,
     /// Deadline and id of every open session.
     open: BTreeSet<(i64, Arc<str>)>,
+    documents: Documents,
 }
 
 #[derive(Debug)]
@@ -147,6 +151,22 @@ impl Store for MemoryStore {
 
     fn open_sessions(&self) -> Result<u64, Failure> {
         Ok(self.tables().open.len() as u64)
+    }
+
+    fn put_document(&self, kind: &str, key: &str, bytes: &[u8], mode: PutMode) -> Result<PutOutcome, Failure> {
+        self.tables_mut().documents.put(kind, key, bytes, mode)
+    }
+
+    fn delete_document(&self, kind: &str, key: &str) -> Result<bool, Failure> {
+        Ok(self.tables_mut().documents.delete(kind, key))
+    }
+
+    fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
+        Ok(self.tables().documents.get(kind, key))
+    }
+
+    fn documents(&self, kind: &str, after_key: Option<&str>, limit: usize) -> Result<Vec<Document>, Failure> {
+        Ok(self.tables().documents.list(kind, after_key, limit))
     }
 
     fn probe(&self) -> Result<(), Failure> {

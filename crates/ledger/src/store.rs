@@ -2,6 +2,7 @@
 //!
 //! A store keeps one append-only list of records per session and a small index of heads beside it, both changed in
 //! one atomic step. It compares sequences and nothing else: hashes, entries, states and summaries are opaque to it.
+//! Beside the histories it keeps [documents](crate::documents), which are opaque to it as well.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::chain::Hash;
+use crate::documents::{Document, PutMode, PutOutcome};
 use crate::failure::{Failure, FailureKind};
 use crate::record::Record;
 
@@ -71,10 +73,10 @@ pub enum AppendError {
     Failed(#[from] Failure),
 }
 
-/// Append-only histories with an index of heads.
+/// Append-only histories with an index of heads, and documents.
 ///
-/// All methods block. `append` is meant to be called from one thread; the reading methods may be called from any
-/// number of threads meanwhile, see only what is durable, and go on working while writes fail.
+/// All methods block. `append` is meant to be called from one thread; all others may be called from any number of
+/// threads meanwhile. The reading ones see only what is durable, and go on working while writes fail.
 pub trait Store: Send + Sync + Debug + 'static {
     /// Stores the appends, durable when it returns: one result per append, in order.
     ///
@@ -106,6 +108,22 @@ pub trait Store: Send + Sync + Debug + 'static {
 
     /// How many sessions are open. Counts, so it is not for hot paths.
     fn open_sessions(&self) -> Result<u64, Failure>;
+
+    /// Stores a document, durable when it returns.
+    ///
+    /// A kind longer than [`KIND_BYTES_MAX`](crate::documents::KIND_BYTES_MAX) or a key longer than
+    /// [`KEY_BYTES_MAX`](crate::documents::KEY_BYTES_MAX) is refused as invalid. After any other failure no read shows
+    /// the bytes, with the reservation [`AppendError::Failed`] makes for a machine that goes down.
+    fn put_document(&self, kind: &str, key: &str, bytes: &[u8], mode: PutMode) -> Result<PutOutcome, Failure>;
+
+    /// Removes a document, durably when it returns; says whether there was one.
+    fn delete_document(&self, kind: &str, key: &str) -> Result<bool, Failure>;
+
+    /// The bytes of a document, `None` if there is no such document.
+    fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure>;
+
+    /// Documents of a kind whose key is greater than `after_key`, ascending by the bytes of the key.
+    fn documents(&self, kind: &str, after_key: Option<&str>, limit: usize) -> Result<Vec<Document>, Failure>;
 
     /// Writes something durably and leaves no trace of it, to learn whether appends would work.
     fn probe(&self) -> Result<(), Failure>;

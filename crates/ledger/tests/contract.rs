@@ -1,7 +1,10 @@
 //! Both stores keep the contract.
 
+use bytes::Bytes;
 use macp_ledger::sqlite::{Options, SqliteStore};
-use macp_ledger::{Append, AppendError, Failure, Filter, Head, MemoryStore, Record, Store, contract};
+use macp_ledger::{
+    Append, AppendError, Document, Failure, Filter, Head, MemoryStore, PutMode, PutOutcome, Record, Store, contract,
+};
 use tempfile::TempDir;
 
 #[test]
@@ -61,6 +64,22 @@ impl Store for Scratch {
 
     fn open_sessions(&self) -> Result<u64, Failure> {
         self.store.open_sessions()
+    }
+
+    fn put_document(&self, kind: &str, key: &str, bytes: &[u8], mode: PutMode) -> Result<PutOutcome, Failure> {
+        self.store.put_document(kind, key, bytes, mode)
+    }
+
+    fn delete_document(&self, kind: &str, key: &str) -> Result<bool, Failure> {
+        self.store.delete_document(kind, key)
+    }
+
+    fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
+        self.store.document(kind, key)
+    }
+
+    fn documents(&self, kind: &str, after_key: Option<&str>, limit: usize) -> Result<Vec<Document>, Failure> {
+        self.store.documents(kind, after_key, limit)
     }
 
     fn probe(&self) -> Result<(), Failure> {

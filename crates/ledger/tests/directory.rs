@@ -4,7 +4,7 @@ use std::path::Path;
 
 use macp_ledger::contract::sample::Session;
 use macp_ledger::sqlite::{DATABASE_FILE, LOCK_FILE};
-use macp_ledger::{AppendError, Failure, FailureKind, Filter, SqliteStore, Store};
+use macp_ledger::{AppendError, Failure, FailureKind, Filter, PutMode, SqliteStore, Store};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -87,6 +87,12 @@ fn reading_goes_on_beside_a_writer_and_writes_nothing() {
     let Err(AppendError::Failed(failure)) = result else { panic!("written: {result:?}") };
     assert_eq!(failure.kind(), FailureKind::ReadOnly);
     assert_eq!(reader.probe().unwrap_err().kind(), FailureKind::ReadOnly);
+    writer.put_document("kind", "key", b"bytes", PutMode::Replace).unwrap();
+    assert_eq!(reader.document("kind", "key").unwrap().as_deref(), Some(&b"bytes"[..]));
+    let put = reader.put_document("kind", "key", b"", PutMode::Replace);
+    assert_eq!(put.unwrap_err().kind(), FailureKind::ReadOnly);
+    assert_eq!(reader.delete_document("kind", "key").unwrap_err().kind(), FailureKind::ReadOnly);
+    assert_eq!(reader.documents("kind", None, 10).unwrap().len(), 1);
     assert_eq!(reader.read("s", 0, 10, usize::MAX).unwrap().len(), 3);
 }
 

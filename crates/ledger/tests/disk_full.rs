@@ -2,7 +2,7 @@
 
 use macp_ledger::contract::sample::Session;
 use macp_ledger::sqlite::Options;
-use macp_ledger::{AppendError, Failure, FailureKind, Filter, History, SqliteStore, Store};
+use macp_ledger::{AppendError, Failure, FailureKind, Filter, History, PutMode, PutOutcome, SqliteStore, Store};
 use tempfile::TempDir;
 
 #[track_caller]
@@ -104,4 +104,27 @@ fn a_record_beyond_the_bound_fails_alone() {
     check_history(&store, &sessions[0]);
     check_history(&store, &sessions[2]);
     assert_eq!(store.list(None, 10, Filter::All).unwrap().len(), 2);
+}
+
+#[test]
+fn a_full_disk_fails_documents_until_there_is_room() {
+    let directory = TempDir::new().unwrap();
+    let options = Options { record_bytes_max: Some(500_000), ..Options::default() };
+    let store = SqliteStore::open_with(directory.path(), options).unwrap();
+    store.put_document("kind", "key", b"kept", PutMode::Replace).unwrap();
+
+    store.set_pages_max(Some(1)).unwrap();
+    let large = vec![1; 200_000];
+    for mode in [PutMode::Replace, PutMode::IfAbsent] {
+        let failure = store.put_document("kind", "large", &large, mode).unwrap_err();
+        assert_eq!(failure.kind(), FailureKind::DiskFull);
+    }
+    assert_eq!(store.document("kind", "key").unwrap().as_deref(), Some(&b"kept"[..]));
+    assert_eq!(store.document("kind", "large").unwrap(), None);
+
+    store.set_pages_max(None).unwrap();
+    assert_eq!(store.put_document("kind", "large", &large, PutMode::IfAbsent).unwrap(), PutOutcome::Stored);
+    let failure = store.put_document("kind", "larger", &vec![1; 600_000], PutMode::Replace).unwrap_err();
+    assert_eq!(failure.kind(), FailureKind::Invalid, "beyond the bound of a single row");
+    assert_eq!(store.document("kind", "large").unwrap().as_deref(), Some(&large[..]));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use macp_engine::RequestKind;
-use macp_kernel::{Caller, Command, Input, SignatureCheck};
+use macp_kernel::{Caller, Command, Input, Registered, SignatureCheck};
 use macp_wire::v1::Envelope;
 
 use crate::transcript::Digest;
@@ -17,9 +17,9 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    pub(crate) fn message(caller: Caller, envelope: Envelope) -> Self {
+    pub(crate) fn message(caller: Caller, envelope: Envelope, registered: Registered) -> Self {
         let session_id = envelope.session_id.as_str().into();
-        let input = Input::Envelope { envelope, signature: SignatureCheck::Absent };
+        let input = Input::Envelope { envelope, signature: SignatureCheck::Absent, registered };
         Ask { session_id, command: Some(Command { caller, input }) }
     }
 
@@ -34,7 +34,7 @@ impl Ask {
     pub(crate) fn envelope(&self) -> Option<&Envelope> {
         match &self.command.as_ref()?.input {
             Input::Envelope { envelope, .. } => Some(envelope),
-            Input::Cancel { .. } | Input::Expire => None,
+            _ => None,
         }
     }
 

@@ -34,10 +34,16 @@ pub enum Bug {
     ForgetfulRestart,
     /// Nobody tells the shards that time passed.
     LostTicks,
+    /// The sweeper looks for sessions past their deadline only, not for what their modes wait for.
+    DeafSweeper,
+    /// A restart writes an accept of the runtime's own once more.
+    RepeatedAccept,
+    /// The disk keeps listing the deadline a session had before a pause moved it.
+    UnmovedDeadline,
 }
 
 impl Bug {
-    pub const ALL: [Bug; 13] = [
+    pub const ALL: [Bug; 16] = [
         Bug::AckBeforeSync,
         Bug::LostFlight,
         Bug::DroppedAppend,
@@ -51,6 +57,9 @@ impl Bug {
         Bug::StaleIndex,
         Bug::ForgetfulRestart,
         Bug::LostTicks,
+        Bug::DeafSweeper,
+        Bug::RepeatedAccept,
+        Bug::UnmovedDeadline,
     ];
 
     pub fn name(self) -> &'static str {
@@ -68,6 +77,9 @@ impl Bug {
             Bug::StaleIndex => "stale-index",
             Bug::ForgetfulRestart => "forgetful-restart",
             Bug::LostTicks => "lost-ticks",
+            Bug::DeafSweeper => "deaf-sweeper",
+            Bug::RepeatedAccept => "repeated-accept",
+            Bug::UnmovedDeadline => "unmoved-deadline",
         }
     }
 }

@@ -15,7 +15,12 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use macp_ledger::{Append, AppendError, Failure, FailureKind, Filter, Head, Record, Store};
+use bytes::Bytes;
+use macp_ledger::documents::Documents;
+use macp_ledger::{
+    Append, AppendError, Document, Failure, FailureKind, Filter, Head, PutMode, PutOutcome, Record, Store, record,
+};
+use macp_wire::history::v1::Entry;
 
 use crate::Bug;
 
@@ -33,6 +38,8 @@ struct Layers {
     /// Where sessions end once the applied layer is synced.
     ends: BTreeMap<Arc<str>, u64>,
     limbo: Vec<Append>,
+    /// Synced as they are put: the engine, whose steps are scheduled here, does not write any.
+    documents: Documents,
     reads_fail: bool,
     /// The session of the last append and what was there before; kept for the planted bug that forgets it.
     before_last: Option<(Arc<str>, Option<Session>)>,
@@ -101,6 +108,9 @@ impl Disk {
             };
             return Vec::new();
         }
+        if self.bug == Some(Bug::RepeatedAccept) {
+            layers.repeat_accepts();
+        }
         if !limbo_survives {
             return Vec::new();
         }
@@ -144,11 +154,27 @@ impl Layers {
                 .index
                 .summary
                 .clone()
+                .filter(|_| previous_head.is_none() || bug != Some(Bug::UnmovedDeadline))
                 .or_else(|| previous_head.as_ref().map(|head| head.summary.clone()))
                 .unwrap_or_default(),
         };
         self.synced.insert(Arc::clone(&append.session_id), Session { head, records });
         Arc::clone(&append.session_id)
+    }
+
+    /// The planted bug of a restart that does what it had done before.
+    fn repeat_accepts(&mut self) {
+        for Session { head, records } in self.synced.values_mut() {
+            let Some(Ok(last)) = records.last().map(|last| record::open(&last.bytes)) else {
+                continue;
+            };
+            if last.synthetic {
+                let again = Entry { sequence: last.sequence + 1, ordinal: last.ordinal + 1, ..last };
+                let record = record::seal(Some(&head.hash), &again);
+                (head.sequence, head.hash) = (record.sequence, record.hash);
+                records.push(record);
+            }
+        }
     }
 
     fn open(&self) -> impl Iterator<Item = &Head> {
@@ -208,6 +234,22 @@ impl Store for Disk {
 
     fn open_sessions(&self) -> Result<u64, Failure> {
         Ok(self.readable()?.open().count() as u64)
+    }
+
+    fn put_document(&self, kind: &str, key: &str, bytes: &[u8], mode: PutMode) -> Result<PutOutcome, Failure> {
+        self.layers().documents.put(kind, key, bytes, mode)
+    }
+
+    fn delete_document(&self, kind: &str, key: &str) -> Result<bool, Failure> {
+        Ok(self.layers().documents.delete(kind, key))
+    }
+
+    fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
+        Ok(self.readable()?.documents.get(kind, key))
+    }
+
+    fn documents(&self, kind: &str, after_key: Option<&str>, limit: usize) -> Result<Vec<Document>, Failure> {
+        Ok(self.readable()?.documents.list(kind, after_key, limit))
     }
 
     fn probe(&self) -> Result<(), Failure> {

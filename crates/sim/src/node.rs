@@ -69,7 +69,7 @@ impl Node {
                 let (session_id, result) = self.loaded.swap_remove(random.index(self.loaded.len()));
                 Some(Event::Loaded { session_id, result })
             }
-            Source::Expire => self.expiries.pop_front().map(Event::Expire),
+            Source::Expire => self.expiries.pop_front().map(Event::Due),
             Source::Tick => {
                 self.ticks -= 1;
                 Some(Event::Tick)

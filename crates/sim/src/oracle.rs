@@ -8,12 +8,13 @@ use macp_kernel::{Input, Settled, trace};
 use macp_ledger::{Record, Store};
 
 use crate::ask::Ask;
+use crate::properties::controls::Controls;
 use crate::properties::fresh::{Knowledge, Told};
 use crate::properties::published::Published;
 use crate::properties::terminal::Announced;
 use crate::properties::traced::Traced;
 use crate::properties::{Violation, acknowledged, duplicates, durable, fresh, liveness, refused, terminal};
-use crate::truth::Truth;
+use crate::truth::{ControlKind, Truth};
 
 /// Everything known of message ids, by session and id.
 pub(crate) type Stories = BTreeMap<(Arc<str>, String), Story>;
@@ -52,10 +53,17 @@ pub(crate) enum What {
         /// The same request had been accepted and acknowledged before.
         repeats: bool,
     },
-    Cancel {
+    Control {
+        kind: ControlKind,
         reason: String,
     },
     Read,
+}
+
+impl What {
+    fn control(kind: ControlKind, reason: &str) -> Self {
+        What::Control { kind, reason: reason.to_owned() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +71,7 @@ pub(crate) struct Oracle {
     pub(crate) truth: Truth,
     pub(crate) asked: BTreeMap<u64, Asked>,
     pub(crate) stories: Stories,
+    controls: Controls,
     knowledge: Knowledge,
     /// None while nobody subscribes.
     published: Option<Published>,
@@ -85,10 +94,16 @@ impl Oracle {
                 let repeats = accepted.is_some_and(|accepted| accepted.fingerprint() == ask.fingerprint());
                 What::Message { message_id: envelope.message_id.clone(), repeats }
             }
-            Some(Input::Cancel { reason }) => What::Cancel { reason: reason.clone() },
-            Some(Input::Expire) | None => What::Read,
+            Some(Input::Cancel { reason }) => What::control(ControlKind::Cancel, reason),
+            Some(Input::Suspend { reason }) => What::control(ControlKind::Suspend, reason),
+            Some(Input::Resume { reason }) => What::control(ControlKind::Resume, reason),
+            Some(Input::Touch | Input::Expire(_) | Input::Synthetic { .. }) => {
+                unreachable!("what time does is nobody's to ask for")
+            }
+            None => What::Read,
         };
         let session_id = Arc::clone(&ask.session_id);
+        self.controls.asked(&session_id, &what);
         let told = self.knowledge.of(&session_id);
         self.asked.insert(number, Asked { session_id, what, told, ask: ask.clone() });
     }
@@ -103,8 +118,9 @@ impl Oracle {
         let asked = liveness::check_known(number, self.asked.remove(&number))?;
         let message_id = match &asked.what {
             What::Message { message_id, .. } => Some(message_id.clone()),
-            What::Cancel { .. } | What::Read => None,
+            What::Control { .. } | What::Read => None,
         };
+        self.controls.answered(&asked, result);
         let key = message_id.map(|message_id| (Arc::clone(&asked.session_id), message_id));
         let story = key.as_ref().map(|key| self.stories.entry(key.clone()).or_default());
         let answer = match result {
@@ -158,7 +174,7 @@ impl Oracle {
 
     pub(crate) fn announce(&mut self, lifecycle: &Lifecycle) -> Result<(), Violation> {
         durable::check_lifecycle(lifecycle, &self.truth)?;
-        self.announced.check(lifecycle)
+        self.announced.check(lifecycle, &self.truth)
     }
 
     pub(crate) fn trace(&mut self, event: &trace::Event) -> Result<(), Violation> {
@@ -173,6 +189,7 @@ impl Oracle {
     /// Everything under way is gone; what is on the disk is all there is.
     pub(crate) fn crash(&mut self, store: &dyn Store) -> Result<(), Violation> {
         for asked in std::mem::take(&mut self.asked).into_values() {
+            self.controls.lost(&asked);
             if let What::Message { message_id, .. } = asked.what {
                 let story = self.stories.entry((asked.session_id, message_id)).or_default();
                 story.under_way -= 1;
@@ -192,6 +209,7 @@ impl Oracle {
         let found = Truth::read(store)?;
         acknowledged::check(&self.truth, &found, &self.stories)?;
         self.truth = found;
+        self.controls.check(&self.truth)?;
         refused::check(&self.stories, &self.truth)
     }
 
@@ -200,7 +218,7 @@ impl Oracle {
         self.published.iter().try_for_each(|published| published.check_complete(&self.truth))
     }
 
-    pub(crate) fn check_ended(&self) -> Result<(), Violation> {
-        liveness::check_ended(&self.truth)
+    pub(crate) fn check_due(&self, now: i64) -> Result<(), Violation> {
+        liveness::check_due(&self.truth, now)
     }
 }

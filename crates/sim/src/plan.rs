@@ -16,6 +16,8 @@ pub(crate) struct Plan {
     /// Sessions clients talk to at a time.
     pub(crate) sessions_at_once: usize,
     pub(crate) ttl_ms_max: i64,
+    /// Of a thousand sessions, how many are started under the standard profile.
+    pub(crate) standard: u64,
     /// Most milliseconds between two steps.
     pub(crate) pace_ms_max: u64,
     /// Steps a client waits for an answer before it asks again.
@@ -72,6 +74,7 @@ impl Plan {
             limits,
             sessions_at_once: 1 + random.index(6),
             ttl_ms_max: *random.pick(&[1_000, 10_000, 60_000]),
+            standard: *random.pick(&[0, 500, 1_000]),
             pace_ms_max: *random.pick(&[1, 5, 30]),
             patience_steps: *random.pick(&[15, 60, 400]),
             events_per_turn_max: *random.pick(&[1, 4, 16]),

@@ -10,6 +10,7 @@ use macp_ledger::AppendError;
 use crate::Bug;
 use crate::healing::heal;
 use crate::properties::{Property, Violation};
+use crate::truth::{Cause, ControlKind};
 use crate::world::World;
 
 /// How to run seeds.
@@ -38,6 +39,12 @@ pub struct Summary {
     pub transcript: u64,
     pub sessions: u64,
     pub entries: u64,
+    /// Durable suspensions and resumptions.
+    pub pauses: u64,
+    /// Durable messages that nobody sent.
+    pub synthetic: u64,
+    /// Sessions whose pause took too long.
+    pub overslept: u64,
     pub accepted: u64,
     pub duplicates: u64,
     pub refused: u64,
@@ -80,6 +87,9 @@ impl Summary {
         self.transcript ^= other.transcript;
         self.sessions += other.sessions;
         self.entries += other.entries;
+        self.pauses += other.pauses;
+        self.synthetic += other.synthetic;
+        self.overslept += other.overslept;
         self.accepted += other.accepted;
         self.duplicates += other.duplicates;
         self.refused += other.refused;
@@ -98,10 +108,13 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} sessions, {} entries; answers: {} accepted, {} duplicate, {} refused, {} reads, {} errors; \
+            "{} sessions, {} entries, of them {} pauses, {} synthetic, {} overslept; answers: {} accepted, {} duplicate, {} refused, {} reads, {} errors; \
              {} appends, {} failed, {} conflicts; {} loads, {} crashes, {} revived; transcript {:016x}",
             self.sessions,
             self.entries,
+            self.pauses,
+            self.synthetic,
+            self.overslept,
             self.accepted,
             self.duplicates,
             self.refused,
@@ -144,7 +157,13 @@ pub fn run(seed: u64, settings: Settings) -> Result<Summary, Box<Failure>> {
             let mut summary = world.summary;
             summary.transcript = world.transcript.digest();
             summary.sessions = world.oracle.truth.sessions.len() as u64;
-            summary.entries = world.oracle.truth.entries();
+            let truth = &world.oracle.truth;
+            summary.entries = truth.entries();
+            summary.pauses = truth.count(|fact| {
+                matches!(fact.cause, Cause::Control { kind: ControlKind::Suspend | ControlKind::Resume, .. })
+            });
+            summary.synthetic = truth.count(|fact| fact.cause == Cause::Message { synthetic: true });
+            summary.overslept = truth.count(|fact| fact.cause == Cause::Expiry { paused: true });
             Ok(summary)
         }
         Err(violation) => Err(Box::new(Failure { seed, step: world.step, violation, settings })),

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use macp_engine::Snapshot;
-use macp_kernel::{State, replay};
+use macp_kernel::{Profile, State, replay};
 use macp_ledger::{Checker, Hash, Store};
-use macp_wire::history::v1::entry;
+use macp_wire::history::v1::{ExpiryCause, entry};
 
+use crate::properties::timely::Clockwork;
 use crate::properties::{Property, Violation, terminal};
 use crate::transcript::Digest;
 
@@ -31,6 +32,7 @@ pub(crate) struct Course {
     pub(crate) facts: Vec<Fact>,
     /// Where each accepted message id stands in `facts`.
     by_message_id: BTreeMap<String, usize>,
+    clockwork: Clockwork,
 }
 
 /// One durable entry.
@@ -47,9 +49,26 @@ pub(crate) struct Fact {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    Message,
-    Cancel { reason: String },
-    Expiry,
+    Message {
+        /// Nobody sent it: the session's mode said it by itself.
+        synthetic: bool,
+    },
+    Control {
+        kind: ControlKind,
+        reason: String,
+    },
+    Expiry {
+        /// It was suspended for too long.
+        paused: bool,
+    },
+}
+
+/// What is asked of a session from outside its mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ControlKind {
+    Cancel,
+    Suspend,
+    Resume,
 }
 
 /// A read, as a digest.
@@ -70,8 +89,26 @@ impl Course {
         self.facts.last().map(|fact| fact.state)
     }
 
-    pub(crate) fn deadline_ms(&self) -> Option<i64> {
-        self.replayer.session().map(|session| session.position().deadline_ms)
+    pub(crate) fn profile(&self) -> Option<Profile> {
+        self.replayer.session().map(|session| session.binding().profile)
+    }
+
+    /// Up to when time alone changes nothing; none once the session has ended.
+    pub(crate) fn quiet_until_ms(&self) -> Option<i64> {
+        let position = self.replayer.session()?.position();
+        (!position.state.is_terminal()).then_some(position.quiet_until_ms)
+    }
+
+    /// The first entry after which the session was in a state.
+    pub(crate) fn first(&self, state: State) -> Option<u64> {
+        self.facts.iter().position(|fact| fact.state == state).map(|at| at as u64 + 1)
+    }
+
+    /// How often the same thing, with the same reason, was asked of the session and granted.
+    pub(crate) fn controls(&self, kind: ControlKind, reason: &str) -> impl Iterator<Item = (u64, &Fact)> {
+        (1..).zip(&self.facts).filter(move |(_, fact)| {
+            matches!(&fact.cause, Cause::Control { kind: found, reason: stated } if *found == kind && stated == reason)
+        })
     }
 
     /// Sequence and entry of a message.
@@ -93,6 +130,9 @@ impl Course {
                 let entry = self.checker.check(&record).map_err(|corruption| broken(corruption.to_string()))?;
                 self.replayer.feed(&entry).map_err(|stop| broken(stop.to_string()))?;
                 let session = self.replayer.session().ok_or_else(|| broken("replays to no session".into()))?;
+                self.clockwork.tick(session_id, &entry, session)?;
+                let synthetic = entry.synthetic;
+                let control = |kind, reason| Cause::Control { kind, reason };
                 let cause = match entry.input {
                     Some(entry::Input::Envelope(envelope)) => {
                         let earlier = self.by_message_id.insert(envelope.message_id.clone(), self.facts.len());
@@ -103,10 +143,14 @@ impl Course {
                                 "session {session_id}: message {id} is stored as {first} and {second}"
                             )));
                         }
-                        Cause::Message
+                        Cause::Message { synthetic }
                     }
-                    Some(entry::Input::SessionCancel(cancel)) => Cause::Cancel { reason: cancel.reason },
-                    Some(entry::Input::TtlExpired(_)) => Cause::Expiry,
+                    Some(entry::Input::SessionCancel(cancel)) => control(ControlKind::Cancel, cancel.reason),
+                    Some(entry::Input::SessionSuspend(suspend)) => control(ControlKind::Suspend, suspend.reason),
+                    Some(entry::Input::SessionResume(resume)) => control(ControlKind::Resume, resume.reason),
+                    Some(entry::Input::TtlExpired(expired)) => {
+                        Cause::Expiry { paused: expired.cause() == ExpiryCause::SuspensionTime }
+                    }
                     None => return Err(broken(format!("entry {} has no input", record.sequence))),
                 };
                 self.facts.push(Fact {
@@ -157,6 +201,15 @@ impl Truth {
 
     pub(crate) fn message(&self, session_id: &str, message_id: &str) -> Option<(u64, &Fact)> {
         self.session(session_id)?.message(message_id)
+    }
+
+    /// When time next has something to do in any session.
+    pub(crate) fn quiet_until_ms(&self) -> Option<i64> {
+        self.sessions.values().filter_map(Course::quiet_until_ms).min()
+    }
+
+    pub(crate) fn count(&self, counts: impl Fn(&Fact) -> bool) -> u64 {
+        self.sessions.values().flat_map(|course| &course.facts).filter(|fact| counts(fact)).count() as u64
     }
 
     pub(crate) fn entries(&self) -> u64 {

@@ -1,25 +1,24 @@
-//! Draws what clients say: mostly sensible messages of decision and multi-round sessions, and some of every kind of
+//! Draws what clients say: mostly sensible messages of classic and standard sessions, and some of every kind of
 //! nonsense.
+
+mod classic;
+mod policies;
+mod standard;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use macp_kernel::{Caller, Command, ID_BYTES_MAX, Input, PROTOCOL_VERSION};
-use macp_wire::classic::v1::SessionStartPayload;
+use macp_kernel::{Caller, Command, ID_BYTES_MAX, Input, PROTOCOL_VERSION, Registered, SESSION_START, Scope};
 use macp_wire::v1::Envelope;
-use prost::Message;
 
 use crate::ask::Ask;
 use crate::plan::Plan;
 use crate::random::Random;
 
-const DECISION_NAMES: [&str; 3] = ["", "decision", "macp.mode.decision.v1"];
-const PROPOSALS: [&str; 2] = ["p1", "p2"];
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    Decision,
-    MultiRound,
+    Classic(classic::Mode),
+    Standard(standard::Mode),
 }
 
 /// A session clients know of, whether or not its start was ever accepted.
@@ -33,6 +32,22 @@ struct Topic {
     start: Ask,
     /// Somebody heard that it has ended.
     over: bool,
+}
+
+/// A start that lacks the names its topic gives it.
+struct Start {
+    caller: Caller,
+    envelope: Envelope,
+    registered: Registered,
+}
+
+/// A message that lacks an id and its session.
+struct Said {
+    caller: Caller,
+    mode: &'static str,
+    message_type: &'static str,
+    payload: Bytes,
+    sender: String,
 }
 
 #[derive(Debug, Default)]
@@ -58,9 +73,12 @@ impl Workload {
         let at = if random.chance(120) { random.index(self.topics.len()) } else { *random.pick(&live) };
         match random.below(100) {
             0..=9 => Ask::read(Arc::clone(&self.topics[at].id)),
-            10..=12 => self.cancel(at, &sender, random),
-            13..=17 => self.topics[at].start.clone(),
-            18..=27 => self.nonsense(at, &sender, now, plan, random),
+            10..=12 => self.control(at, &sender, random, |reason| Input::Cancel { reason }),
+            13..=15 => self.control(at, &sender, random, |reason| Input::Suspend { reason }),
+            // More often than suspensions: what is suspended and never resumed hears of nothing else.
+            16..=22 => self.control(at, &sender, random, |reason| Input::Resume { reason }),
+            23..=26 => self.topics[at].start.clone(),
+            27..=35 => self.nonsense(at, &sender, now, plan, random),
             _ => self.sensible(at, &sender, random),
         }
     }
@@ -89,103 +107,75 @@ impl Workload {
     }
 
     fn open_topic(&mut self, sender: &str, now: i64, plan: &Plan, random: &mut Random) -> Ask {
-        let id: Arc<str> = format!("s{}", self.topics.len()).into();
-        let mode = if random.chance(600) { Mode::Decision } else { Mode::MultiRound };
-        let roster: Vec<String> = match mode {
-            // Only a decision may be open to anyone.
-            Mode::Decision if random.chance(500) => Vec::new(),
+        let number = self.topics.len();
+        let mode = match random.chance(plan.standard) {
+            true => Mode::Standard(standard::Mode::draw(random)),
+            false => Mode::Classic(classic::Mode::draw(random)),
+        };
+        let mut roster: Vec<String> = match mode {
+            Mode::Classic(mode) if !mode.needs_roster() && random.chance(500) => Vec::new(),
             _ => (0..2 + random.index(plan.clients.min(4) - 1)).map(client_name).collect(),
         };
-        let payload = SessionStartPayload {
-            participants: roster.clone(),
-            ttl_ms: if random.chance(50) { 0 } else { random.within(1..=plan.ttl_ms_max) },
-            context: match mode {
-                Mode::MultiRound if random.chance(500) => {
-                    Bytes::from_static(br#"{"convergence":{"strategy":"majority"}}"#)
-                }
-                _ => Bytes::new(),
-            },
-            ..SessionStartPayload::default()
+        // Some modes start with their initiator among the participants only.
+        if matches!(mode, Mode::Standard(_)) && roster.iter().all(|name| name != sender) && random.chance(950) {
+            roster.push(sender.to_owned());
+        }
+        let (id, start) = match mode {
+            Mode::Classic(mode) => (format!("s{number}"), classic::start(mode, &roster, sender, now, plan, random)),
+            Mode::Standard(mode) => {
+                (standard::session_id(number), standard::start(mode, &roster, sender, now, plan, random))
+            }
         };
         let envelope = Envelope {
             macp_version: PROTOCOL_VERSION.into(),
-            mode: match mode {
-                Mode::Decision => (*random.pick(&DECISION_NAMES)).into(),
-                Mode::MultiRound => "multi_round".into(),
-            },
-            message_type: "SessionStart".into(),
-            message_id: format!("start-{id}"),
-            session_id: id.to_string(),
+            message_type: SESSION_START.into(),
+            message_id: format!("start-{number}"),
+            session_id: id.clone(),
             sender: sender.to_owned(),
-            timestamp_unix_ms: match random.below(10) {
-                0..=5 => 0,
-                6..=7 => now,
-                8 => now - random.within(0..=plan.ttl_ms_max),
-                _ => now + random.within(0..=plan.limits.skew_ms_max * 2),
-            },
-            payload: payload.encode_to_vec().into(),
+            ..start.envelope
         };
-        // With a credential the full name of the mode would choose the standard profile.
-        let caller = if envelope.mode != DECISION_NAMES[2] && random.chance(300) {
-            Caller::identified(sender)
-        } else {
-            Caller::anonymous()
-        };
-        let start = Ask::message(caller, envelope);
-        self.topics.push(Topic { id, mode, initiator: sender.to_owned(), roster, start: start.clone(), over: false });
+        let start = Ask::message(start.caller, envelope, start.registered);
+        let initiator = sender.to_owned();
+        self.topics.push(Topic { id: id.into(), mode, initiator, roster, start: start.clone(), over: false });
         start
     }
 
-    fn cancel(&mut self, at: usize, sender: &str, random: &mut Random) -> Ask {
+    /// Cancels, suspends or resumes.
+    fn control(&mut self, at: usize, sender: &str, random: &mut Random, input: fn(String) -> Input) -> Ask {
         let topic = &self.topics[at];
-        let caller = match random.below(3) {
+        let caller = match random.below(10) {
             0 => Caller::anonymous(),
-            1 => Caller::identified(topic.initiator.as_str()),
-            _ => Caller::identified(sender),
+            1 => Caller::identified(sender),
+            2 => {
+                let scope = Scope { may_cancel: true, may_suspend: true, ..Scope::default() };
+                Caller { scope, ..Caller::identified("operator") }
+            }
+            _ => Caller::identified(topic.initiator.as_str()),
         };
         let session_id = Arc::clone(&topic.id);
-        // The reason tells one cancellation from another.
-        let reason = format!("cancelled by {}", self.next_id());
-        Ask { session_id, command: Some(Command { caller, input: Input::Cancel { reason } }) }
+        // The reason tells one from another.
+        let input = input(format!("because of {}", self.next_id()));
+        Ask { session_id, command: Some(Command { caller, input }) }
     }
 
     fn sensible(&mut self, at: usize, sender: &str, random: &mut Random) -> Ask {
         let message_id = self.next_id();
-        let topic = &self.topics[at];
-        let proposal = *random.pick(&PROPOSALS);
-        // An outsider of the roster mostly speaks for somebody on it.
-        let outside = !topic.roster.is_empty() && topic.roster.iter().all(|name| name != sender);
-        let sender = if outside && random.chance(900) { random.pick(&topic.roster) } else { sender };
-        let (message_type, payload) = match topic.mode {
-            Mode::Decision => match random.below(100) {
-                0..=34 => ("Proposal", format!(r#"{{"proposal_id":"{proposal}","option":"yes"}}"#)),
-                35..=49 => (
-                    "Evaluation",
-                    format!(r#"{{"proposal_id":"{proposal}","recommendation":"APPROVE","confidence":0.5}}"#),
-                ),
-                50..=59 => ("Objection", format!(r#"{{"proposal_id":"{proposal}","reason":"cost"}}"#)),
-                60..=84 => ("Vote", format!(r#"{{"proposal_id":"{proposal}","vote":"approve"}}"#)),
-                85..=92 => ("Message", "hello".to_owned()),
-                93..=94 => ("Message", "resolve".to_owned()),
-                _ => ("Commitment", String::new()),
-            },
-            Mode::MultiRound => match random.below(100) {
-                0..=89 => ("Contribute", format!(r#"{{"value":"v{}"}}"#, random.below(3))),
-                _ => ("Remark", "hello".to_owned()),
-            },
+        let Topic { id, mode, roster, initiator, .. } = &self.topics[at];
+        let said = match mode {
+            Mode::Classic(mode) => classic::message(*mode, roster, sender, random),
+            Mode::Standard(mode) => standard::message(*mode, roster, initiator, sender, random),
         };
         let envelope = Envelope {
             macp_version: PROTOCOL_VERSION.into(),
-            mode: String::new(),
-            message_type: message_type.into(),
+            mode: said.mode.into(),
+            message_type: said.message_type.into(),
             message_id,
-            session_id: topic.id.to_string(),
-            sender: sender.to_owned(),
+            session_id: id.to_string(),
+            sender: said.sender,
             timestamp_unix_ms: 0,
-            payload: payload.into(),
+            payload: said.payload,
         };
-        let caller = if random.chance(200) { Caller::identified(sender) } else { Caller::anonymous() };
-        Ask::message(caller, envelope)
+        Ask::message(said.caller, envelope, Registered::default())
     }
 
     /// One thing is wrong with it.
@@ -194,7 +184,7 @@ impl Workload {
         let Some(Command { caller, input: Input::Envelope { envelope, .. } }) = &mut ask.command else {
             return ask;
         };
-        match random.below(15) {
+        match random.below(16) {
             0 => envelope.macp_version = "9.9".into(),
             1 => envelope.payload = vec![b'x'; 4096].into(),
             2 => {
@@ -209,11 +199,23 @@ impl Workload {
             8 => envelope.payload = Bytes::from_static(b"{\"proposal_id\":"),
             9 => envelope.mode = "unheard-of".into(),
             10 => {
-                envelope.mode = if self.topics[at].mode == Mode::Decision { "multi_round" } else { "decision" }.into()
+                envelope.mode = match self.topics[at].mode {
+                    Mode::Classic(mode) => mode.other_name().into(),
+                    Mode::Standard(mode) => mode.other_name().into(),
+                }
             }
             11 => envelope.session_id = format!("never-started-{}", random.below(3)),
             12 => envelope.session_id.clear(),
             13 => envelope.session_id = "s".repeat(ID_BYTES_MAX + 1),
+            // What only the runtime may say.
+            14 => {
+                let handoff_id = standard::handoff_id(random);
+                envelope.message_type = "HandoffAccept".into();
+                envelope.payload = standard::forged_accept(handoff_id);
+                if random.chance(500) {
+                    envelope.message_id = format!("implicit-accept:{handoff_id}");
+                }
+            }
             // A second start with an id of its own, or one from a clock that is far ahead.
             _ => {
                 let late = random.chance(500);
@@ -227,5 +229,15 @@ impl Workload {
         }
         ask.session_id = envelope.session_id.as_str().into();
         ask
+    }
+}
+
+/// The time a start states, if it states one.
+fn start_timestamp(now: i64, plan: &Plan, random: &mut Random) -> i64 {
+    match random.below(10) {
+        0..=5 => 0,
+        6..=7 => now,
+        8 => now - random.within(0..=plan.ttl_ms_max),
+        _ => now + random.within(0..=plan.limits.skew_ms_max * 2),
     }
 }

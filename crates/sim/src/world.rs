@@ -15,8 +15,10 @@ use std::sync::Arc;
 
 use macp_engine::{Answer, Effect, Error, LoadResult, Loaded, Outgoing, Reply, Request, load};
 use macp_kernel::{Rejection, Session, Settled};
-use macp_ledger::{Hash, Store};
+use macp_ledger::{Hash, Head, Store};
 use macp_wire::codes::Code;
+use macp_wire::v1::SessionMetadata;
+use prost::Message;
 
 use crate::Bug;
 use crate::ask::Ask;
@@ -29,6 +31,7 @@ use crate::properties::Violation;
 use crate::random::Random;
 use crate::runner::Summary;
 use crate::transcript::{Digest, Transcript};
+use crate::truth::Course;
 use crate::workload::Workload;
 use crate::writer::Writer;
 
@@ -225,7 +228,7 @@ impl World {
         self.transcript.note(format_args!("{} {number} is answered {result:?}", self.now));
         self.summary.count_answer(&result);
         if let Ok(Answer::Verdict(Reply { state: Some(state), .. })) = &result
-            && !state.is_open()
+            && state.is_terminal()
             && let Some(asked) = self.oracle.asked.get(&number)
         {
             self.workload.is_over(&asked.session_id);
@@ -242,13 +245,15 @@ impl World {
         match (self.bug, result) {
             (
                 Some(Bug::RewrittenDuplicate),
-                Ok(Answer::Verdict(Reply { settled: Settled::Duplicate { .. }, state })),
-            ) => Ok(Answer::Verdict(Reply { settled: Settled::Duplicate { accepted_at_ms: self.now }, state })),
+                Ok(Answer::Verdict(reply @ Reply { settled: Settled::Duplicate { .. }, .. })),
+            ) => Ok(Answer::Verdict(Reply { settled: Settled::Duplicate { accepted_at_ms: self.now }, ..reply })),
             (Some(Bug::ErrorAsRefusal), Err(Error::Write(text))) => {
                 let rejection = Rejection::new(Code::InternalError, text);
                 let asked = self.oracle.asked.get(&number);
-                let state = asked.and_then(|asked| self.oracle.truth.state(&asked.session_id));
-                Ok(Answer::Verdict(Reply { settled: Settled::Rejected(rejection), state }))
+                let course = asked.and_then(|asked| self.oracle.truth.session(&asked.session_id));
+                let state = course.and_then(Course::state);
+                let profile = course.and_then(Course::profile);
+                Ok(Answer::Verdict(Reply { settled: Settled::Rejected(rejection), state, profile }))
             }
             (_, result) => result,
         }
@@ -315,11 +320,20 @@ impl World {
         let due = self.disk.due(self.now, DUE_PER_LOOK).unwrap_or_default();
         self.disk.fail_reads(false);
         for head in due {
+            if !self.sweeper_heeds(&head) {
+                continue;
+            }
             self.transcript.note(format_args!("{} {} is due", self.now, head.session_id));
             let node = self.node_of(&head.session_id);
             self.nodes[node].expiries.push_back(head);
         }
         Ok(())
+    }
+
+    /// Where the planted bug of the sweeper gets at what it found.
+    fn sweeper_heeds(&self, head: &Head) -> bool {
+        let deadline_ms = SessionMetadata::decode(head.summary.clone()).map_or(0, |session| session.expires_at_unix_ms);
+        self.bug != Some(Bug::DeafSweeper) || self.now > deadline_ms
     }
 
     pub(crate) fn tick(&mut self) -> Result<(), Violation> {

@@ -95,6 +95,22 @@ fn sessions_that_never_leave_memory_are_found() {
 }
 
 #[test]
+fn a_sweeper_that_knows_of_deadlines_only_is_found() {
+    check(Bug::DeafSweeper, &[Property::Liveness]);
+}
+
+#[test]
+fn an_accept_by_silence_written_twice_is_found() {
+    check(Bug::RepeatedAccept, &[Property::Replayable]);
+}
+
+/// Who looks at the index is told; and a session that ends without being loaded ends by the wrong deadline.
+#[test]
+fn a_deadline_that_a_pause_does_not_move_is_found() {
+    check(Bug::UnmovedDeadline, &[Property::Terminal]);
+}
+
+#[test]
 fn every_bug_has_a_name_of_its_own() {
     for bug in Bug::ALL {
         assert_eq!(bug.name().parse(), Ok(bug));

@@ -23,6 +23,9 @@ fn every_property_holds_for_every_seed() {
     println!("{total}");
     // A simulation in which nothing happens proves nothing.
     for (what, count) in [
+        ("pauses", total.pauses),
+        ("synthetic messages", total.synthetic),
+        ("sessions suspended for too long", total.overslept),
         ("accepted", total.accepted),
         ("duplicates", total.duplicates),
         ("refused", total.refused),

@@ -1,4 +1,5 @@
-//! The words of the protocol: protobuf messages, the history entry, payload codecs, signing bytes and error codes.
+//! The words of the protocol: protobuf messages, the history entry, payload codecs, canonical JSON, signing bytes and
+//! error codes.
 //!
 //! Everything here is data and its encodings. No rule of the protocol, no I/O, no clock and no async runtime may live
 //! here; the gRPC stubs over these messages are in `macp-rpc`.
@@ -7,6 +8,7 @@
 //! [`bytes::Bytes`], so that handing a payload on costs no copy, and all maps are ordered, so that encoding a message
 //! twice gives the same bytes.
 
+pub mod canonical;
 pub mod codes;
 pub mod payload;
 pub mod signing;

@@ -36,7 +36,10 @@ pub fn decision(session: &str) -> Vec<Envelope> {
 }
 
 pub fn command(envelope: Envelope, signature: SignatureCheck) -> Command {
-    Command { caller: Caller::anonymous(), input: Input::Envelope { envelope, signature } }
+    Command {
+        caller: Caller::anonymous(),
+        input: Input::Envelope { envelope, signature, registered: Default::default() },
+    }
 }
 
 /// Decides, seals and stores.

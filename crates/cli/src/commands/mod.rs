@@ -1,12 +1,17 @@
 //! One file per command.
 
 mod completions;
+mod conform;
 mod demo;
 mod doctor;
 mod export;
 mod import;
+mod mode;
+mod policy;
+mod receipt;
 mod replay;
 mod replay_trace;
+mod replay_what_if;
 mod serve;
 mod session;
 mod settings;
@@ -25,8 +30,15 @@ pub(crate) enum Command {
     Verify(verify::Args),
     Export(export::Args),
     Import(import::Args),
+    #[command(subcommand)]
+    Receipt(receipt::Command),
+    #[command(subcommand)]
+    Policy(policy::Command),
+    #[command(subcommand)]
+    Mode(mode::Command),
     Doctor(doctor::Args),
     Completions(completions::Args),
+    Conform(conform::Args),
     #[command(hide = true)]
     Settings(settings::Args),
 }
@@ -41,8 +53,12 @@ impl Command {
             Command::Verify(args) => verify::run(args, output).await,
             Command::Export(args) => export::run(args, output).await,
             Command::Import(args) => import::run(args, output),
+            Command::Receipt(command) => command.run(output).await,
+            Command::Policy(command) => command.run(output).await,
+            Command::Mode(command) => command.run(output).await,
             Command::Doctor(args) => doctor::run(args, output),
             Command::Completions(args) => completions::run(args, output),
+            Command::Conform(args) => conform::run(args, output).await,
             Command::Settings(args) => settings::run(args, output),
         }
     }

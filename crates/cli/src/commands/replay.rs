@@ -1,6 +1,7 @@
 //! `macp replay`: every decision of a history taken again.
 
 use std::io;
+use std::path::PathBuf;
 
 use anyhow::Context;
 use indicatif::ProgressBar;
@@ -12,7 +13,7 @@ use macp_wire::history::v1::{ReplayReport, ReplaySessionRequest, ReplayVerdict};
 use macp_wire::v1::SessionState;
 use serde_json::{Value, json};
 
-use super::replay_trace;
+use super::{replay_trace, replay_what_if};
 use crate::Finding;
 use crate::output::{Output, Paint};
 use crate::progress;
@@ -39,6 +40,10 @@ pub(crate) struct Args {
     /// Allow other versions than the bound ones; the result is then no historical reconstruction
     #[arg(long)]
     what_if: bool,
+    /// Tell what would have happened under the policy in this JSON file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["what_if", "mode_version", "configuration_version",
+                                                           "policy_version"])]
+    what_if_policy: Option<PathBuf>,
     /// Replay under this mode version
     #[arg(long, value_name = "VERSION")]
     mode_version: Option<String>,
@@ -51,6 +56,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
+    if let Some(policy) = &args.what_if_policy {
+        return replay_what_if::run(args.history.place()?, policy, output).await;
+    }
     let options = Options {
         versions: Versions {
             mode_version: args.mode_version,

@@ -19,8 +19,8 @@ use crate::settings::{Layers, Place, Serve, SettingFlags};
 /// Run a server
 ///
 /// Every setting can be given as a flag, as an environment variable or in a config file; the flag wins over the
-/// variable, the variable over the file. SIGHUP reads roots and keys again; SIGTERM and Ctrl-C finish what is in
-/// flight and stop.
+/// variable, the variable over the file. SIGHUP reads roots, keys and tokens again, everything else needs a restart;
+/// SIGTERM and Ctrl-C finish what is in flight and stop.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// TOML file with settings; its keys are the flags with underscores [env: MACP_CONFIG]
@@ -55,8 +55,7 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
 }
 
 async fn start(serve: &Serve) -> anyhow::Result<Server> {
-    let mut settings = serve.server.clone();
-    settings.reloadable = serve.reloadable().context("cannot read the signing keys")?;
+    let settings = serve.load()?;
     let store: Arc<dyn Store> = match &serve.place {
         Place::Memory => {
             tracing::warn!("histories are kept in memory only: nothing survives the end of this process");
@@ -77,23 +76,38 @@ fn announce(serve: &Serve, server: &Server) {
     let profile = match serve.server.engine.limits.profile {
         ProfileSetting::Auto => "auto",
         ProfileSetting::Classic => "classic",
+        ProfileSetting::Standard => "standard",
     };
-    tracing::info!(address = %server.local_addr(), store, profile, pid = std::process::id(), "ready");
+    let auth = &serve.server.auth;
+    let authentication = match (&auth.jwt, &auth.tokens) {
+        (Some(_), Some(_)) => "JSON Web Tokens and static tokens",
+        (Some(_), None) => "JSON Web Tokens",
+        (None, Some(_)) => "static tokens",
+        (None, None) => "none, for local development",
+    };
+    let tls = serve.tls();
+    tracing::info!(
+        address = %server.local_addr(), tls, authentication, store, profile, pid = std::process::id(), "ready"
+    );
 }
 
 /// A file that cannot be used leaves everything as it is.
 fn reload(layers: &Layers, server: &Server) {
-    let reloadable = layers.resolve().map_err(anyhow::Error::from).and_then(|serve| Ok(serve.reloadable()?));
-    match reloadable {
-        Ok(reloadable) => {
-            let (roots, keys) = (reloadable.roots.len(), reloadable.keys.len());
-            server.reload(reloadable);
-            tracing::info!(roots, keys, "reloaded");
-        }
-        Err(error) => {
-            tracing::error!(error = crate::output::causes(&error), "not reloaded, the old values stay");
-        }
+    if let Err(error) = try_reload(layers, server) {
+        tracing::error!(error = crate::output::causes(&error), "not reloaded, the old values stay");
     }
+}
+
+fn try_reload(layers: &Layers, server: &Server) -> anyhow::Result<()> {
+    let reloadable = layers.resolve()?.reloadable()?;
+    // The last that can fail, so that it is all or nothing.
+    let credentials = server.reload_credentials()?;
+    let (roots, keys) = (reloadable.roots.len(), reloadable.keys.len());
+    server.reload(reloadable);
+    let macp_auth::Reloaded { tokens, keys: issuer_keys } = credentials;
+    let unchanged = "certificates, policies and all other settings need a restart";
+    tracing::info!(roots, keys, tokens, issuer_keys, unchanged, "reloaded");
+    Ok(())
 }
 
 /// Waits for the drain; whoever asks a second time does not want to.

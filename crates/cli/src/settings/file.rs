@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use macp_auth::RoleRights;
 use macp_wire::v1::Root;
 use serde::Deserialize;
 
 use super::list::{SETTINGS, Setting};
+use super::roles;
 use super::value::Value;
 
 /// What a config file says.
@@ -14,10 +16,14 @@ use super::value::Value;
 pub(crate) struct ConfigFile {
     pub(crate) values: BTreeMap<&'static str, Value>,
     pub(crate) roots: Vec<Root>,
+    pub(crate) roles: BTreeMap<String, RoleRights>,
 }
 
 /// Key of the roots, which have no flag and no variable.
 pub(crate) const ROOTS_KEY: &str = "roots";
+
+/// Key of the rights of roles; a variable can give them as JSON.
+pub(crate) const ROLES_KEY: &str = "roles";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -37,7 +43,7 @@ impl ConfigFile {
     }
 
     fn parse(text: &str) -> Result<ConfigFile, Vec<String>> {
-        let table: toml::Table = toml::from_str(text).map_err(|error| vec![error.to_string().trim().to_owned()])?;
+        let table: toml::Table = toml::from_str(text).map_err(|error| vec![unreadable(text, &error)])?;
         let mut file = ConfigFile::default();
         let mut problems = Vec::new();
         for (key, value) in table {
@@ -45,6 +51,13 @@ impl ConfigFile {
                 match value.try_into::<Vec<RootTable>>() {
                     Ok(roots) => file.roots = roots.into_iter().map(Root::from).collect(),
                     Err(error) => problems.push(format!("roots: {}", error.to_string().trim())),
+                }
+                continue;
+            }
+            if key == ROLES_KEY {
+                match roles::from_toml(value) {
+                    Ok(roles) => file.roles = roles,
+                    Err(problem) => problems.push(problem),
                 }
                 continue;
             }
@@ -68,11 +81,18 @@ impl From<RootTable> for Root {
     }
 }
 
+/// What is wrong with the text and where, without the line itself: it may hold a secret.
+fn unreadable(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    format!("line {}: {}", before.matches('\n').count() + 1, error.message().trim())
+}
+
 fn unknown(key: &str) -> String {
     let alike = |setting: &&Setting| {
         let bare = |name: &str| name.to_ascii_lowercase().replace(['-', '_'], "");
         let name = bare(key);
-        [setting.key, setting.flag, setting.env.trim_start_matches("MACP_")].iter().any(|it| bare(it) == name)
+        let flag = setting.flag.unwrap_or_default();
+        [setting.key, flag, setting.env.trim_start_matches("MACP_")].iter().any(|it| bare(it) == name)
     };
     match SETTINGS.iter().find(alike) {
         Some(setting) => format!("unknown key {key:?}; did you mean {:?}?", setting.key),
@@ -93,6 +113,29 @@ mod tests {
         assert!(text.contains("unknown key \"foo\""), "{text}");
         assert!(text.contains("memory: needs true or false, found string"), "{text}");
         assert!(text.contains("shards: 0 is outside 1 to 1024"), "{text}");
+    }
+
+    #[test]
+    fn a_secret_is_in_no_message() {
+        for text in ["a = 1\nauth_tokens_json = 'hunter2", "a = 1\nauth_tokens_json = hunter2 hunter2"] {
+            let problem = ConfigFile::parse(text).unwrap_err().join("\n");
+            assert!(problem.starts_with("line 2: ") && !problem.contains("hunter2"), "{problem}");
+        }
+        let problem = ConfigFile::parse("auth_tokens_json = [\"hunter2\"]").unwrap_err().join("\n");
+        assert_eq!(problem, "auth_tokens_json: needs a string, found array");
+        let file = ConfigFile::parse("auth_tokens_json = 'hunter2'").unwrap();
+        assert!(!format!("{file:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn roles_are_read_and_checked() {
+        let file = ConfigFile::parse("[roles.operator]\ncancel = true\nsuspend = true\n[roles.auditor]").unwrap();
+        assert_eq!(file.roles["operator"], RoleRights { cancel: true, suspend: true, observe: false });
+        assert_eq!(file.roles["auditor"], RoleRights::default());
+        for bad in ["[roles.a]\nstart = true", "[roles.a]\ncancel = 1", "roles = 1", "[[roles]]\ncancel = true"] {
+            let problem = ConfigFile::parse(bad).unwrap_err().join("\n");
+            assert!(problem.starts_with("roles"), "{bad}: {problem}");
+        }
     }
 
     #[test]

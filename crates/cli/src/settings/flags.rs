@@ -17,7 +17,7 @@ pub(crate) struct SettingFlags {
 
 impl clap::Args for SettingFlags {
     fn augment_args(command: Command) -> Command {
-        command.args(SETTINGS.iter().map(argument))
+        command.args(SETTINGS.iter().filter_map(argument))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -27,7 +27,7 @@ impl clap::Args for SettingFlags {
 
 impl clap::FromArgMatches for SettingFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = SETTINGS.iter().filter_map(|setting| {
+        let given = SETTINGS.iter().filter(|setting| setting.flag.is_some()).filter_map(|setting| {
             let said = matches.value_source(setting.key) == Some(ValueSource::CommandLine);
             let text = matches.get_one::<OsString>(setting.key).filter(|_| said)?;
             Some((setting.key, text.clone()))
@@ -41,22 +41,22 @@ impl clap::FromArgMatches for SettingFlags {
     }
 }
 
-fn argument(setting: &'static Setting) -> Arg {
+fn argument(setting: &'static Setting) -> Option<Arg> {
     let default = match setting.default {
         Default::Is(text) => text,
         Default::Unset(words) => words,
     };
     let help = format!("{} [env: {}] [default: {default}]", setting.help, setting.env);
     let argument = Arg::new(setting.key)
-        .long(setting.flag)
+        .long(setting.flag?)
         .help(help)
         .value_parser(clap::value_parser!(OsString))
         .value_name(value_name(setting));
-    match setting.kind {
+    Some(match setting.kind {
         // `--memory` alone switches on; `--reflection=false` switches off.
         Kind::Switch => argument.num_args(0..=1).require_equals(true).default_missing_value("true"),
         _ => argument,
-    }
+    })
 }
 
 fn value_name(setting: &Setting) -> &'static str {
@@ -64,11 +64,13 @@ fn value_name(setting: &Setting) -> &'static str {
         Kind::Switch => "BOOL",
         Kind::Number { .. } => "N",
         Kind::Word(_) => "WORD",
-        Kind::Text => match setting.key {
-            "data" => "DIR",
+        Kind::Text | Kind::Secret => match setting.key {
+            "data" | "policies_dir" => "DIR",
             "listen" => "ADDR",
-            "profile" => "WORD",
-            "runtime_id" => "NAME",
+            "runtime_id" | "auth_issuer" | "auth_audience" | "receipt_signing_kid" => "NAME",
+            "auth_jwks_url" => "URL",
+            "auth_jwt_algs" => "NAMES",
+            "auth_roles_json" => "JSON",
             "log" => "FILTER",
             _ => "FILE",
         },

@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::file::ConfigFile;
+use super::files::Files;
 use super::list::{Default, Draft, SETTINGS, Setting};
 use super::value::Value;
 use super::{Place, Serve, SettingFlags};
@@ -14,14 +15,36 @@ use super::{Place, Serve, SettingFlags};
 const CONFIG_VARIABLE: &str = "MACP_CONFIG";
 
 /// Variables of this program that are no settings of a server.
-const OTHER_VARIABLES: [&str; 3] = [CONFIG_VARIABLE, "MACP_SERVER", "MACP_TOKEN"];
+const OTHER_VARIABLES: [&str; 7] = [
+    CONFIG_VARIABLE,
+    "MACP_SERVER",
+    "MACP_TOKEN",
+    "MACP_CA",
+    "MACP_CLIENT_CERT",
+    "MACP_CLIENT_KEY",
+    "MACP_CONFORMANCE_DIR",
+];
 
-/// Variables of the public runtime that promise protection this version cannot give. Ignoring one would leave a server
-/// open that its operator believes closed.
-const REFUSED_PREFIXES: [&str; 2] = ["MACP_TLS_", "MACP_AUTH_"];
+/// Variables that promise protection. Ignoring one whose name was mistyped would leave a server open that its operator
+/// believes closed.
+const PROTECTING_PREFIXES: [&str; 2] = ["MACP_TLS_", "MACP_AUTH_"];
 
-/// Everything that was said, before it is put together. Kept, so that the config file can be read again.
-#[derive(Clone, Debug)]
+/// Variables of the public runtime that mean nothing here, and why.
+const WITHOUT_EFFECT: [(&str, &str); 9] = [
+    ("MACP_CLEANUP_INTERVAL_SECS", "sessions leave the memory by themselves (MACP_SESSION_IDLE_SECS)"),
+    ("MACP_SESSION_RETENTION_SECS", "histories are kept, and sessions leave the memory (MACP_SESSION_IDLE_SECS)"),
+    ("MACP_SESSION_DISK_RETENTION_SECS", "histories are kept"),
+    ("MACP_COMPACT_TERMINAL_LOGS", "histories are kept whole"),
+    ("MACP_CHECKPOINT_INTERVAL", "no checkpoint is needed"),
+    ("MACP_STORAGE_BACKEND", "histories are in a directory (MACP_DATA_DIR) or in memory (MACP_MEMORY_ONLY)"),
+    ("MACP_STRICT_RECOVERY", "a damaged history always stops its session, and only that"),
+    ("MACP_METRICS_ADDR", "metrics are served at /metrics on MACP_BIND_ADDR"),
+    ("MACP_HTTP_", "this version does not serve the protocol as JSON over HTTP"),
+];
+
+/// Everything that was said, before it is put together. Kept, so that the config file can be read again. Not to be
+/// shown: the environment holds secrets, its own and those of others.
+#[derive(Clone)]
 pub(crate) struct Layers {
     flags: SettingFlags,
     environment: BTreeMap<OsString, OsString>,
@@ -95,25 +118,43 @@ impl Layers {
             problems.push(problem);
             false
         });
+        if !file.roles.is_empty() {
+            if !draft.auth.roles.is_empty() {
+                problems.push("roles are given in the config file and as JSON; keep one of them".to_owned());
+            }
+            draft.auth.roles.clone_from(&file.roles);
+        }
         problems.extend(check_whole(&draft));
+        let files = Files {
+            tls: draft.tls.clone(),
+            receipts: draft.receipts.clone(),
+            policies_dir: draft.policies_dir.clone(),
+        };
+        let names_runtime = layers.get("runtime_id").is_some_and(|layer| *layer > Layer::Default);
+        problems.extend(files.check(names_runtime).into_iter().map(str::to_owned));
+        match std::mem::take(&mut draft.auth).settings() {
+            Ok(auth) => draft.server.auth = auth,
+            Err(found) => problems.extend(found.iter().map(ToString::to_string)),
+        }
         if !problems.is_empty() {
             return Err(Invalid(problems));
         }
-        Ok(self.assemble(draft, in_memory, file))
+        Ok(self.assemble(draft, files, in_memory, file))
     }
 
-    fn assemble(&self, mut draft: Draft, in_memory: bool, file: ConfigFile) -> Serve {
+    fn assemble(&self, mut draft: Draft, files: Files, in_memory: bool, file: ConfigFile) -> Serve {
         draft.server.audit = draft.audit();
         let place = if in_memory { Place::Memory } else { Place::Directory(draft.data) };
         Serve {
             server: draft.server,
             place,
+            files,
             keys_file: draft.keys_file,
             roots: file.roots,
             log_format: draft.log_format,
             log_filter: draft.log_filter,
             ready_file: draft.ready_file,
-            warnings: self.unknown_variables(),
+            warnings: self.warnings(),
         }
     }
 
@@ -136,7 +177,7 @@ impl Layers {
 
     fn parse(&self, setting: &Setting, layer: Layer, text: &OsStr) -> Result<(Layer, Value), String> {
         let origin = || self.origin(setting, layer);
-        let text = text.to_str().ok_or_else(|| format!("{}: {text:?} is not valid UTF-8", origin()))?;
+        let text = text.to_str().ok_or_else(|| format!("{}: the value is not valid UTF-8", origin()))?;
         let value = setting.kind.parse(text).map_err(|problem| format!("{}: {problem}", origin()))?;
         Ok((layer, value))
     }
@@ -150,7 +191,7 @@ impl Layers {
     /// How the operator named it.
     fn origin(&self, setting: &Setting, layer: Layer) -> String {
         match layer {
-            Layer::Flag => format!("--{}", setting.flag),
+            Layer::Flag => format!("--{}", setting.flag.unwrap_or(setting.key)),
             Layer::Environment => setting.env.to_owned(),
             Layer::File => match &self.config {
                 Some(path) => format!("{}: {}", path.display(), setting.key),
@@ -161,19 +202,28 @@ impl Layers {
     }
 
     fn refused_variables(&self) -> Vec<String> {
-        let refused = self.variables().filter(|name| REFUSED_PREFIXES.iter().any(|prefix| name.starts_with(prefix)));
-        refused.map(|name| format!("{name} is set, but this version offers neither TLS nor authentication")).collect()
+        let protects = |name: &&str| PROTECTING_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+        let refused = self.unknown_variables().filter(protects);
+        refused
+            .map(|name| {
+                format!("{name} is set, but there is no such setting, so it would protect nothing; check its name")
+            })
+            .collect()
     }
 
-    fn unknown_variables(&self) -> Vec<String> {
+    fn warnings(&self) -> Vec<String> {
+        let warning = |name: &str| match WITHOUT_EFFECT.iter().find(|(known, _)| name.starts_with(known)) {
+            Some((_, why)) => format!("the environment variable {name} has no effect here: {why}"),
+            None => format!("the environment variable {name} is no setting and is ignored"),
+        };
+        self.unknown_variables().map(warning).collect()
+    }
+
+    /// The variables that look like ours and are not.
+    fn unknown_variables(&self) -> impl Iterator<Item = &str> {
         let known = |name: &str| OTHER_VARIABLES.contains(&name) || SETTINGS.iter().any(|setting| setting.env == name);
-        let unknown = self.variables().filter(|name| !known(name));
-        unknown.map(|name| format!("the environment variable {name} is no setting and is ignored")).collect()
-    }
-
-    /// The variables that look like ours.
-    fn variables(&self) -> impl Iterator<Item = &str> {
-        self.environment.keys().filter_map(|name| name.to_str()).filter(|name| name.starts_with("MACP_"))
+        let names = self.environment.keys().filter_map(|name| name.to_str());
+        names.filter(move |name| name.starts_with("MACP_") && !known(name))
     }
 }
 
@@ -279,21 +329,72 @@ mod tests {
 
     #[test]
     fn every_problem_is_told_with_its_name() {
-        let error = layers(&[("listen", "nowhere")], &[("MACP_SHARDS", "many"), ("MACP_PROFILE", "standard")], None)
+        let error = layers(&[("listen", "nowhere")], &[("MACP_SHARDS", "many"), ("MACP_PROFILE", "modern")], None)
             .resolve()
             .unwrap_err()
             .to_string();
         assert!(error.contains("--listen: \"nowhere\" is not an address"), "{error}");
         assert!(error.contains("MACP_SHARDS: \"many\" is not a whole number"), "{error}");
-        assert!(error.contains("MACP_PROFILE: this version does not offer the standard profile"), "{error}");
+        assert!(error.contains("MACP_PROFILE: \"modern\" is not one of auto, classic, standard"), "{error}");
     }
 
     #[test]
     fn promises_of_protection_are_not_ignored() {
-        let error = layers(&[], &[("MACP_AUTH_TOKENS_FILE", "tokens.json")], None).resolve().unwrap_err().to_string();
-        assert!(error.contains("MACP_AUTH_TOKENS_FILE"), "{error}");
-        let serve = layers(&[], &[("MACP_SHARD", "2"), ("MACP_SERVER", "x")], None).resolve().unwrap();
-        assert_eq!(serve.warnings.len(), 1, "{:?}", serve.warnings);
+        for mistyped in ["MACP_AUTH_TOKEN_FILE", "MACP_TLS_CERT"] {
+            let error = layers(&[], &[(mistyped, "x")], None).resolve().unwrap_err().to_string();
+            assert!(error.contains(mistyped) && error.contains("protect nothing"), "{error}");
+        }
+        let others = [("MACP_SHARD", "2"), ("MACP_SERVER", "x"), ("MACP_CA", "x"), ("MACP_HTTP_BIND_ADDR", "x")];
+        let serve = layers(&[], &others, None).resolve().unwrap();
+        let [http, shard] = serve.warnings.as_slice() else { panic!("{:?}", serve.warnings) };
+        assert!(http.contains("MACP_HTTP_BIND_ADDR has no effect here: "), "{http}");
+        assert!(shard.contains("MACP_SHARD is no setting"), "{shard}");
+    }
+
+    /// Half of a protection is refused, and the message says what to add.
+    #[test]
+    fn half_configured_protection_is_refused() {
+        let check = |environment: &[(&str, &str)], expected: &str| {
+            let error = layers(&[], environment, None).resolve().unwrap_err().to_string();
+            assert!(error.contains(expected), "{environment:?}: {error}");
+        };
+        check(&[("MACP_TLS_CERT_PATH", "c")], "MACP_TLS_KEY_PATH");
+        check(&[("MACP_TLS_KEY_PATH", "k")], "MACP_TLS_CERT_PATH");
+        check(&[("MACP_TLS_CLIENT_CA_PATH", "a")], "no certificate of a client would be checked");
+        check(&[("MACP_AUTH_ISSUER", "https://i")], "add one of MACP_AUTH_JWKS_URL");
+        check(&[("MACP_AUTH_JWKS_FILE", "k")], "add MACP_AUTH_ISSUER");
+        check(&[("MACP_AUTH_TOKENS_FILE", "t"), ("MACP_AUTH_TOKENS_JSON", "[]")], "keep one of them");
+        check(&[("MACP_RECEIPT_SIGNING_KEY_PATH", "k")], "MACP_RUNTIME_ID");
+        check(&[("MACP_RECEIPT_SIGNING_KID", "k")], "without a key");
+        check(
+            &[("MACP_RECEIPT_SIGNING_KEY_PATH", "k"), ("MACP_RECEIPT_SIGNING_KEY", "k"), ("MACP_RUNTIME_ID", "r")],
+            "keep one of them",
+        );
+        check(&[("MACP_AUTH_ROLES_JSON", "{")], "MACP_AUTH_ROLES_JSON: no valid JSON");
+    }
+
+    #[test]
+    fn authentication_comes_from_every_layer() {
+        let file = Some("auth_issuer = \"https://i\"\nauth_jwks_file = \"k\"\n[roles.operator]\ncancel = true");
+        let serve = layers(&[("auth_audience", "us")], &[("MACP_AUTH_JWT_ALGS", "HS256")], file).resolve().unwrap();
+        let jwt = serve.server.auth.jwt.expect("an issuer is given");
+        assert_eq!((jwt.issuer.as_str(), jwt.audience.as_str()), ("https://i", "us"));
+        assert_eq!(jwt.algorithms, [macp_auth::Algorithm::HS256].into());
+        assert!(serve.server.auth.roles["operator"].cancel);
+        let both = layers(&[("auth_roles_json", r#"{"a":{}}"#)], &[], Some("[roles.b]\nobserve = true")).resolve();
+        assert!(both.unwrap_err().to_string().contains("keep one of them"));
+    }
+
+    #[test]
+    fn a_secret_is_in_no_message() {
+        use std::os::unix::ffi::OsStringExt;
+        let not_text = OsString::from_vec(b"hunter2\xff".to_vec());
+        let environment = [(OsString::from("MACP_AUTH_TOKENS_JSON"), not_text)];
+        let layers = Layers::new(SettingFlags::default(), None, environment.into_iter());
+        let error = layers.resolve().unwrap_err().to_string();
+        assert!(error.contains("MACP_AUTH_TOKENS_JSON") && !error.contains("hunter2"), "{error}");
+        let said = self::layers(&[], &[("MACP_AUTH_TOKENS_JSON", "hunter2")], None);
+        assert!(!format!("{:?}", said.resolve().unwrap()).contains("hunter2"));
     }
 
     #[test]

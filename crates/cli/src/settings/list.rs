@@ -4,9 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use macp_auth::Given;
 use macp_edge::{AuditSettings, Settings};
 use macp_kernel::{ProfileSetting, SignatureRule};
 
+use super::files::{ReceiptFiles, TlsFiles};
+use super::roles;
 use super::value::{Kind, Value};
 use crate::logging;
 
@@ -15,8 +18,8 @@ use crate::logging;
 pub(crate) struct Setting {
     /// Its key in the config file.
     pub(crate) key: &'static str,
-    /// Its flag, without the dashes.
-    pub(crate) flag: &'static str,
+    /// Its flag, without the dashes. Secrets have none: a command line can be read by everyone on the machine.
+    pub(crate) flag: Option<&'static str>,
     /// Its environment variable.
     pub(crate) env: &'static str,
     pub(crate) kind: Kind,
@@ -43,6 +46,10 @@ pub(crate) struct Draft {
     pub(crate) data: PathBuf,
     pub(crate) memory: bool,
     pub(crate) keys_file: Option<PathBuf>,
+    pub(crate) auth: Given,
+    pub(crate) tls: TlsFiles,
+    pub(crate) policies_dir: Option<PathBuf>,
+    pub(crate) receipts: ReceiptFiles,
     pub(crate) audit_file: Option<PathBuf>,
     pub(crate) audit_bytes_max: u64,
     pub(crate) audit_files_max: usize,
@@ -58,6 +65,10 @@ impl Draft {
             data: PathBuf::new(),
             memory: false,
             keys_file: None,
+            auth: Given::default(),
+            tls: TlsFiles::default(),
+            policies_dir: None,
+            receipts: ReceiptFiles::default(),
             audit_file: None,
             audit_bytes_max: 0,
             audit_files_max: 0,
@@ -95,7 +106,17 @@ const fn setting(
     apply: fn(&mut Draft, &Value) -> Result<(), String>,
 ) -> Setting {
     let (key, flag, env) = names;
-    Setting { key, flag, env, kind, default, help, apply }
+    Setting { key, flag: Some(flag), env, kind, default, help, apply }
+}
+
+/// A setting whose value nobody else should see.
+const fn secret(
+    (key, env): (&'static str, &'static str),
+    default: &'static str,
+    help: &'static str,
+    apply: fn(&mut Draft, &Value) -> Result<(), String>,
+) -> Setting {
+    Setting { key, flag: None, env, kind: Kind::Secret, default: Default::Unset(default), help, apply }
 }
 
 /// A table row that cannot fail.
@@ -125,24 +146,92 @@ pub(crate) static SETTINGS: &[Setting] = &[
     setting(("memory", "memory", "MACP_MEMORY_ONLY"), Kind::Switch, Default::Is("false"),
         "Keep histories in memory only; nothing survives the process",
         set!(|draft, value| draft.memory = value.is_on())),
-    setting(("profile", "profile", "MACP_PROFILE"), Kind::Text, Default::Is("auto"),
-        "Which rules sessions may choose: auto or classic",
+    setting(("profile", "profile", "MACP_PROFILE"),
+        Kind::Word(&["auto", "classic", "standard"]), Default::Is("auto"),
+        "Which rules sessions may choose: auto, classic or standard",
+        set!(|draft, value| draft.server.engine.limits.profile = match value.text() {
+            "classic" => ProfileSetting::Classic,
+            "standard" => ProfileSetting::Standard,
+            _ => ProfileSetting::Auto,
+        })),
+    setting(("allow_insecure", "allow-insecure", "MACP_ALLOW_INSECURE"), Kind::Switch, Default::Is("false"),
+        "Listen beyond this machine although there is no TLS or no authentication",
+        set!(|draft, value| draft.server.allow_insecure = value.is_on())),
+    setting(("tls_cert_path", "tls-cert-path", "MACP_TLS_CERT_PATH"), Kind::Text, Default::Unset("no TLS"),
+        "PEM file with the certificate of the server and those it was issued through; a change needs a restart",
+        set!(|draft, value| draft.tls.certificate = Some(PathBuf::from(value.text())))),
+    setting(("tls_key_path", "tls-key-path", "MACP_TLS_KEY_PATH"), Kind::Text, Default::Unset("no TLS"),
+        "PEM file with the private key of that certificate; a change needs a restart",
+        set!(|draft, value| draft.tls.key = Some(PathBuf::from(value.text())))),
+    setting(("tls_client_ca_path", "tls-client-ca-path", "MACP_TLS_CLIENT_CA_PATH"),
+        Kind::Text, Default::Unset("clients need no certificate"),
+        "PEM file with the authorities that must have issued the certificates of clients; a change needs a restart",
+        set!(|draft, value| draft.tls.client_authorities = Some(PathBuf::from(value.text())))),
+    setting(("auth_tokens_file", "auth-tokens-file", "MACP_AUTH_TOKENS_FILE"), Kind::Text, Default::Unset("no tokens"),
+        "JSON file with static tokens and whom they stand for; read again on SIGHUP",
+        set!(|draft, value| draft.auth.tokens_file = Some(PathBuf::from(value.text())))),
+    secret(("auth_tokens_json", "MACP_AUTH_TOKENS_JSON"), "no tokens",
+        "The same as text; a file can be read again and is easier to protect",
+        set!(|draft, value| draft.auth.tokens_json = Some(value.secret().clone()))),
+    setting(("auth_issuer", "auth-issuer", "MACP_AUTH_ISSUER"), Kind::Text, Default::Unset("no JSON Web Tokens"),
+        "The `iss` of the JSON Web Tokens to believe; needs keys",
+        set!(|draft, value| draft.auth.issuer = Some(value.text().to_owned()))),
+    setting(("auth_audience", "auth-audience", "MACP_AUTH_AUDIENCE"), Kind::Text, Default::Unset("`macp-runtime`"),
+        "The `aud` that JSON Web Tokens must name",
+        set!(|draft, value| draft.auth.audience = Some(value.text().to_owned()))),
+    setting(("auth_jwks_url", "auth-jwks-url", "MACP_AUTH_JWKS_URL"), Kind::Secret, Default::Unset("none"),
+        "Where the issuer publishes its keys (https, or http on this machine); fetched at start and again when due",
+        set!(|draft, value| draft.auth.jwks_url = Some(value.secret().clone()))),
+    setting(("auth_jwks_file", "auth-jwks-file", "MACP_AUTH_JWKS_FILE"), Kind::Text, Default::Unset("none"),
+        "JSON Web Key Set file with the keys of the issuer; read again on SIGHUP",
+        set!(|draft, value| draft.auth.jwks_file = Some(PathBuf::from(value.text())))),
+    secret(("auth_jwks_json", "MACP_AUTH_JWKS_JSON"), "none",
+        "The same as text",
+        set!(|draft, value| draft.auth.jwks_json = Some(value.secret().clone()))),
+    setting(("auth_jwks_ttl_secs", "auth-jwks-ttl-secs", "MACP_AUTH_JWKS_TTL_SECS"), SECONDS, Default::Unset("`300`"),
+        "How long keys from a URL are used before they are fetched again, in seconds",
+        set!(|draft, value| draft.auth.jwks_ttl = Some(Duration::from_secs(value.number())))),
+    setting(("auth_jwt_algs", "auth-jwt-algs", "MACP_AUTH_JWT_ALGS"), Kind::Text,
+        Default::Unset("`RS256,ES256,EdDSA`"),
+        "Algorithms JSON Web Tokens may be signed with, separated by commas; HS256 only if named here",
+        set!(|draft, value| draft.auth.algorithms = Some(value.text().to_owned()))),
+    setting(("auth_roles_json", "auth-roles-json", "MACP_AUTH_ROLES_JSON"), Kind::Text, Default::Unset("none"),
+        "What roles entitle to, as JSON such as `{\"operator\": {\"cancel\": true}}`; or `[roles.NAME]` in the file",
         |draft, value| {
-            draft.server.engine.limits.profile = match value.text() {
-                "auto" => ProfileSetting::Auto,
-                "classic" => ProfileSetting::Classic,
-                "standard" => return Err("this version does not offer the standard profile; \
-                                          use auto, or classic".to_owned()),
-                other => return Err(format!("{other:?} is not a profile; use auto or classic")),
-            };
+            draft.auth.roles = roles::from_json(value.text())?;
             Ok(())
         }),
-    setting(("allow_insecure", "allow-insecure", "MACP_ALLOW_INSECURE"), Kind::Switch, Default::Is("false"),
-        "Listen beyond this machine although there is no TLS and no authentication",
-        set!(|draft, value| draft.server.allow_insecure = value.is_on())),
     setting(("runtime_id", "runtime-id", "MACP_RUNTIME_ID"), Kind::Text, Default::Is("macp-runtime"),
-        "Name of this runtime in its manifest",
-        set!(|draft, value| draft.server.runtime_id = value.text().to_owned())),
+        "Name of this runtime in its manifest and in receipts; signed receipts need one that is set",
+        |draft, value| {
+            let text = value.text();
+            if text.trim().is_empty() {
+                return Err("the name is empty".to_owned());
+            }
+            draft.server.runtime_id = text.to_owned();
+            Ok(())
+        }),
+    setting(("policies_dir", "policies-dir", "MACP_POLICIES_DIR"), Kind::Text, Default::Unset("none"),
+        "Directory of `*.json` policies to register at start, by file name; a change needs a restart",
+        set!(|draft, value| draft.policies_dir = Some(PathBuf::from(value.text())))),
+    setting(("policies_read_only", "policies-read-only", "MACP_POLICIES_READ_ONLY"), Kind::Switch, Default::Is("false"),
+        "Clients cannot register or unregister policies",
+        set!(|draft, value| draft.server.policies_read_only = value.is_on())),
+    secret(("receipt_signing_key", "MACP_RECEIPT_SIGNING_KEY"), "receipts are not signed",
+        "Ed25519 key that signs decision receipts, as PKCS#8 PEM or private JWK",
+        set!(|draft, value| draft.receipts.signing_key = Some(value.secret().clone()))),
+    setting(("receipt_signing_key_path", "receipt-signing-key-path", "MACP_RECEIPT_SIGNING_KEY_PATH"),
+        Kind::Text, Default::Unset("receipts are not signed"),
+        "The same as a file; a change needs a restart",
+        set!(|draft, value| draft.receipts.signing_key_path = Some(PathBuf::from(value.text())))),
+    setting(("receipt_signing_kid", "receipt-signing-kid", "MACP_RECEIPT_SIGNING_KID"),
+        Kind::Text, Default::Unset("the JWK's own"),
+        "Key id the signing key is published under; a PEM needs one",
+        set!(|draft, value| draft.receipts.signing_kid = Some(value.text().to_owned()))),
+    setting(("receipt_public_keys_path", "receipt-public-keys-path", "MACP_RECEIPT_PUBLIC_KEYS_PATH"),
+        Kind::Text, Default::Unset("none"),
+        "JSON Web Key Set file with retired signing keys, public parts only, so that old receipts can be checked",
+        set!(|draft, value| draft.receipts.public_keys_path = Some(PathBuf::from(value.text())))),
     setting(("max_payload_bytes", "max-payload-bytes", "MACP_MAX_PAYLOAD_BYTES"), RECORD_BYTES, Default::Is("1048576"),
         "Largest payload of one envelope, in bytes",
         set!(|draft, value| draft.server.engine.limits.payload_bytes_max = value.number())),
@@ -156,13 +245,13 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "Most bytes of envelopes of one session; bound at its start",
         set!(|draft, value| draft.server.engine.limits.session_bytes_max = value.number())),
     setting(("session_start_limit_per_minute", "session-start-limit-per-minute", "MACP_SESSION_START_LIMIT_PER_MINUTE"),
-        RATE, Default::Is("0"),
+        RATE, Default::Unset("60 with authentication, otherwise no limit"),
         "Sessions one sender may start in a minute; 0 is no limit",
-        set!(|draft, value| draft.server.start_limit_per_minute = value.narrow())),
+        set!(|draft, value| draft.server.start_limit_per_minute = Some(value.narrow()))),
     setting(("message_limit_per_minute", "message-limit-per-minute", "MACP_MESSAGE_LIMIT_PER_MINUTE"),
-        RATE, Default::Is("0"),
+        RATE, Default::Unset("600 with authentication, otherwise no limit"),
         "Messages one sender may send in a minute; 0 is no limit",
-        set!(|draft, value| draft.server.message_limit_per_minute = value.narrow())),
+        set!(|draft, value| draft.server.message_limit_per_minute = Some(value.narrow()))),
     setting(("list_sessions_default_page_size", "list-sessions-default-page-size",
              "MACP_LIST_SESSIONS_DEFAULT_PAGE_SIZE"),
         Kind::Number { min: 1, max: 10_000 }, Default::Is("100"),
@@ -256,7 +345,8 @@ mod tests {
         for setting in SETTINGS {
             assert!(seen.insert(setting.key) && seen.insert(setting.env), "{}", setting.key);
             assert!(setting.env.starts_with("MACP_"), "{}", setting.env);
-            assert!(setting.flag.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{}", setting.flag);
+            let flag = setting.flag.unwrap_or_default();
+            assert!(flag.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{flag}");
             assert!(!setting.help.ends_with('.'), "{}", setting.key);
         }
     }

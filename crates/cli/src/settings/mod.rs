@@ -11,20 +11,26 @@
 //! the documents all come from it. Nothing else reads the environment or the file.
 
 mod file;
+mod files;
 mod flags;
 mod layers;
 mod list;
+mod policies;
 mod reference;
+mod roles;
 mod value;
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use macp_archive::Keys;
 use macp_edge::Reloadable;
 use macp_wire::v1::Root;
 
+use files::Files;
 pub(crate) use flags::SettingFlags;
 pub(crate) use layers::Layers;
+pub(crate) use policies::read_policy;
 pub(crate) use reference::markdown;
 
 use crate::logging;
@@ -41,6 +47,7 @@ pub(crate) enum Place {
 pub(crate) struct Serve {
     pub(crate) server: macp_edge::Settings,
     pub(crate) place: Place,
+    pub(crate) files: Files,
     pub(crate) keys_file: Option<PathBuf>,
     pub(crate) roots: Vec<Root>,
     pub(crate) log_format: logging::Format,
@@ -51,6 +58,19 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
+    /// The settings of the server with everything that is read from files once.
+    pub(crate) fn load(&self) -> anyhow::Result<macp_edge::Settings> {
+        let mut settings = self.server.clone();
+        self.files.load(&mut settings)?;
+        settings.reloadable = self.reloadable().context("cannot read the signing keys of senders")?;
+        Ok(settings)
+    }
+
+    /// What the transport is secured with.
+    pub(crate) fn tls(&self) -> &'static str {
+        self.files.tls()
+    }
+
     /// What a running server can take in anew: roots, and the keys in their file.
     pub(crate) fn reloadable(&self) -> Result<Reloadable, macp_archive::KeysError> {
         let keys = match &self.keys_file {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::file::ROOTS_KEY;
+use super::file::{ROLES_KEY, ROOTS_KEY};
 use super::list::{Default, SETTINGS};
 
 /// The reference of all settings, as Markdown.
@@ -16,13 +16,13 @@ pub(crate) fn markdown() -> String {
             Default::Is(text) => format!("`{text}`"),
             Default::Unset(words) => words.to_owned(),
         };
-        writeln!(
-            table,
-            "| `--{}` | `{}` | `{}` | {default} | {} |",
-            setting.flag, setting.env, setting.key, setting.help
-        )
-        .expect("a string takes any text");
+        let flag = setting.flag.map(|flag| format!("`--{flag}`")).unwrap_or_default();
+        writeln!(table, "| {flag} | `{}` | `{}` | {default} | {} |", setting.env, setting.key, setting.help)
+            .expect("a string takes any text");
     }
+    let roles = "What roles entitle to on sessions of others, as `[roles.NAME]` tables with `cancel`, `suspend` and \
+                 `observe`";
+    writeln!(table, "| | | `{ROLES_KEY}` | none | {roles} |").expect("a string takes any text");
     let roots = "Roots for ListRoots, as `[[roots]]` tables with `uri` and `name`; read again on SIGHUP";
     writeln!(table, "| | | `{ROOTS_KEY}` | none | {roots} |").expect("a string takes any text");
     table

@@ -1,10 +1,14 @@
 //! What a setting may hold, read from text or from a config file.
 
+use macp_auth::Secret;
+
 /// The kind of value a setting takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Any text; the setting itself may ask for more.
     Text,
+    /// Any text that must not be shown.
+    Secret,
     /// One of a few words.
     Word(&'static [&'static str]),
     /// A whole number within bounds, both inclusive.
@@ -17,6 +21,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Text(String),
+    Secret(Secret),
     Number(u64),
     Switch(bool),
 }
@@ -26,6 +31,7 @@ impl Kind {
     pub(crate) fn parse(self, text: &str) -> Result<Value, String> {
         match self {
             Kind::Text => Ok(Value::Text(text.to_owned())),
+            Kind::Secret => Ok(Value::Secret(text.into())),
             Kind::Word(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
             Kind::Word(words) => Err(format!("{text:?} is not one of {}", words.join(", "))),
             Kind::Number { .. } => {
@@ -43,7 +49,7 @@ impl Kind {
     /// Reads what a config file says, whose values have types of their own.
     pub(crate) fn read(self, value: &toml::Value) -> Result<Value, String> {
         match (self, value) {
-            (Kind::Text | Kind::Word(_), toml::Value::String(text)) => self.parse(text),
+            (Kind::Text | Kind::Secret | Kind::Word(_), toml::Value::String(text)) => self.parse(text),
             (Kind::Number { .. }, toml::Value::Integer(number)) => {
                 let number = u64::try_from(*number).map_err(|_| format!("{number} is negative"))?;
                 self.bounded(number)
@@ -64,7 +70,7 @@ impl Kind {
 
     fn name(self) -> &'static str {
         match self {
-            Kind::Text | Kind::Word(_) => "a string",
+            Kind::Text | Kind::Secret | Kind::Word(_) => "a string",
             Kind::Number { .. } => "a whole number",
             Kind::Switch => "true or false",
         }
@@ -77,6 +83,14 @@ impl Value {
         match self {
             Value::Text(text) => text,
             other => unreachable!("a setting declared as text holds {other:?}"),
+        }
+    }
+
+    /// The text of a setting declared as a secret.
+    pub(crate) fn secret(&self) -> &Secret {
+        match self {
+            Value::Secret(secret) => secret,
+            other => unreachable!("a setting declared as a secret holds {other:?}"),
         }
     }
 

@@ -1,12 +1,15 @@
 //! The real binary, with real data directories, as a user drives it.
 
+mod certificates;
 mod demo;
 mod directory;
 mod disk_full;
 mod flow;
 mod lifecycle;
+mod secure;
 mod settings;
 mod signatures;
+mod standard;
 mod support;
 mod tamper;
 mod trace;

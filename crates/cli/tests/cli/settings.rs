@@ -44,9 +44,11 @@ fn bad_settings_are_told_all_at_once_and_nothing_starts() {
     let config = place.path().join("macp.toml");
     std::fs::write(&config, "lisen = \"127.0.0.1:0\"\nshards = \"two\"\n").unwrap();
     let mut command = command();
-    command.arg("serve").arg("--config").arg(&config).env("MACP_PROFILE", "standard").current_dir(place.path());
+    command.arg("serve").arg("--config").arg(&config).env("MACP_PROFILE", "modern").current_dir(place.path());
     let failed = run(&mut command).exits(2);
-    for part in ["unknown key \"lisen\"", "shards: needs a whole number", "does not offer the standard profile"] {
+    for part in
+        ["unknown key \"lisen\"", "shards: needs a whole number", "\"modern\" is not one of auto, classic, standard"]
+    {
         assert!(failed.stderr.contains(part), "{part}: {failed:?}");
     }
     assert!(!place.path().join("macp-data").exists());
@@ -62,8 +64,10 @@ fn bad_settings_are_told_all_at_once_and_nothing_starts() {
 fn other_machines_are_let_in_only_on_purpose() {
     let refused = run(command().args(["serve", "--memory", "--listen", "0.0.0.0:0"])).exits(2);
     assert!(refused.stderr.contains("cannot start the server"), "{refused:?}");
-    let promised = run(command().args(["serve", "--memory"]).env("MACP_TLS_CERT_PATH", "cert.pem")).exits(2);
-    assert!(promised.stderr.contains("MACP_TLS_CERT_PATH"), "{promised:?}");
+    let half = run(command().args(["serve", "--memory"]).env("MACP_TLS_CERT_PATH", "cert.pem")).exits(2);
+    assert!(half.stderr.contains("MACP_TLS_KEY_PATH"), "{half:?}");
+    let mistyped = run(command().args(["serve", "--memory"]).env("MACP_AUTH_TOKEN_FILE", "t.json")).exits(2);
+    assert!(mistyped.stderr.contains("MACP_AUTH_TOKEN_FILE is set, but there is no such setting"), "{mistyped:?}");
 }
 
 #[test]

@@ -117,6 +117,11 @@ impl Server {
         self.log_until(message).1
     }
 
+    /// Everything logged from the start to a line with this message.
+    pub(crate) fn log_to(&self, message: &str) -> Vec<Value> {
+        self.start.iter().cloned().chain(self.log_until(message).0).collect()
+    }
+
     /// The log up to a line with this message, and that line.
     fn log_until(&self, message: &str) -> (Vec<Value>, Value) {
         let mut seen = Vec::new();

@@ -9,9 +9,11 @@ mod verify;
 
 use std::sync::Arc;
 
-use macp_ledger::Store;
+use macp_ledger::{Record, Store, record};
 use macp_rpc::history::Service;
+use macp_wire::codes::Code;
 use macp_wire::history::v1::*;
+use macp_wire::v1::SessionMetadata;
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::{Request, Response, Status};
 
@@ -29,6 +31,29 @@ impl History {
     pub(crate) fn new(ctx: Arc<Context>) -> Self {
         History { ctx }
     }
+
+    /// A history is readable by whoever may read its session. Whose that is comes from the first entry, and the session
+    /// is not loaded for it: a damaged history must stay readable, or nobody could tell where the damage is.
+    async fn readable<T>(&self, request: &Request<T>, session_id: &str) -> Result<(), Status> {
+        let access = identity::access(&self.ctx, request.metadata()).await.admitted()?;
+        let session_id = session_id.to_owned();
+        let first = blocking(&self.ctx, move |store| first_record(store, &session_id)).await?;
+        let binding = record::open(&first.bytes).ok().and_then(|entry| entry.binding);
+        match binding {
+            Some(binding) => {
+                let profile = match binding.profile() {
+                    Profile::Standard => macp_kernel::Profile::Standard,
+                    Profile::Classic | Profile::Unspecified => macp_kernel::Profile::Classic,
+                };
+                let Binding { initiator, participants, .. } = binding;
+                let session = SessionMetadata { initiator, participants, ..SessionMetadata::default() };
+                access.check_read_of(profile, &session)
+            }
+            // Nobody can say whose it is.
+            None if access.local || access.observer => Ok(()),
+            None => Err(status::coded(Code::Forbidden, "the first entry is damaged: only observers may look")),
+        }
+    }
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -40,34 +65,39 @@ impl Service for History {
 
     async fn get_session_log(&self, request: Request<GetSessionLogRequest>) -> Answer<GetSessionLogResponse> {
         let _timer = self.ctx.metrics.time(Rpc::GetSessionLog);
-        identity::caller_or_status(request.metadata())?;
+        self.readable(&request, &request.get_ref().session_id).await?;
         log::page(&self.ctx, request.into_inner()).await.map(Response::new)
     }
 
     async fn replay_session(&self, request: Request<ReplaySessionRequest>) -> Answer<Self::ReplaySessionStream> {
-        identity::caller_or_status(request.metadata())?;
+        self.readable(&request, &request.get_ref().session_id).await?;
         replay::replay(&self.ctx, request.into_inner()).await.map(Response::new)
     }
 
     async fn verify_session(&self, request: Request<VerifySessionRequest>) -> Answer<VerifySessionResponse> {
         let _timer = self.ctx.metrics.time(Rpc::VerifySession);
-        identity::caller_or_status(request.metadata())?;
+        self.readable(&request, &request.get_ref().session_id).await?;
         verify::verify(&self.ctx, request.into_inner()).await.map(Response::new)
     }
 
     async fn export_session(&self, request: Request<ExportSessionRequest>) -> Answer<Self::ExportSessionStream> {
-        identity::caller_or_status(request.metadata())?;
+        self.readable(&request, &request.get_ref().session_id).await?;
         export::export(&self.ctx, request.into_inner()).await.map(Response::new)
     }
 }
 
+fn first_record(store: &dyn Store, session_id: &str) -> Result<Record, Status> {
+    let first = store.read(session_id, 0, 1, 0).map_err(|failure| failed(&failure))?;
+    first.into_iter().next().ok_or_else(|| status::session_not_found(session_id))
+}
+
 /// Leave to read a whole history; waits while too many are being read.
-async fn reader(ctx: &Context) -> OwnedSemaphorePermit {
+pub(crate) async fn reader(ctx: &Context) -> OwnedSemaphorePermit {
     Arc::clone(&ctx.history_readers).acquire_owned().await.expect("the semaphore is never closed")
 }
 
 /// Runs something that blocks on the store.
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     ctx: &Context,
     read: impl FnOnce(&dyn Store) -> Result<T, Status> + Send + 'static,
 ) -> Result<T, Status> {
@@ -102,6 +132,6 @@ async fn stream<T: Send + 'static>(
     }))
 }
 
-fn failed(error: &dyn std::error::Error) -> Status {
+pub(crate) fn failed(error: &dyn std::error::Error) -> Status {
     status::internal(status::with_causes(error))
 }

@@ -1,21 +1,27 @@
 //! `macp.v1.MACPRuntimeService`: which handler answers which call. One file per family of calls.
 
 mod discovery;
+mod modes;
+mod policies;
+mod receipts;
 mod send;
 mod sessions;
 mod stream;
 mod watches;
+mod what_if;
 
 use std::sync::Arc;
 
+use macp_kernel::Input;
 use macp_rpc::runtime::Service;
 use macp_wire::v1::*;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::access::Access;
 use crate::context::Context;
+use crate::identity;
 use crate::metrics::Rpc;
 use crate::outbound::Outbound;
-use crate::{identity, status};
 
 pub(crate) use send::DECODE_SLACK_BYTES;
 pub(crate) use sessions::page_size;
@@ -28,6 +34,10 @@ pub(crate) struct Runtime {
 impl Runtime {
     pub(crate) fn new(ctx: Arc<Context>) -> Self {
         Runtime { ctx }
+    }
+
+    async fn access<T>(&self, request: &Request<T>) -> Access {
+        identity::access(&self.ctx, request.metadata()).await
     }
 }
 
@@ -44,54 +54,71 @@ impl Service for Runtime {
 
     async fn initialize(&self, request: Request<InitializeRequest>) -> Answer<InitializeResponse> {
         let _timer = self.ctx.metrics.time(Rpc::Initialize);
-        discovery::initialize(&request.into_inner()).map(Response::new)
+        discovery::initialize(&self.ctx, &request.into_inner()).map(Response::new)
     }
 
     async fn send(&self, request: Request<SendRequest>) -> Answer<SendResponse> {
-        let caller = identity::caller(request.metadata());
-        send::send(&self.ctx, &caller, request.into_inner()).await.map(Response::new)
+        let access = self.access(&request).await;
+        send::send(&self.ctx, &access, request.into_inner()).await.map(Response::new)
     }
 
     async fn stream_session(
         &self,
         request: Request<Streaming<StreamSessionRequest>>,
     ) -> Answer<Self::StreamSessionStream> {
-        let caller = identity::caller_or_status(request.metadata())?;
-        Ok(Response::new(stream::open(&self.ctx, caller, request.into_inner())))
+        let access = self.access(&request).await.admitted()?;
+        Ok(Response::new(stream::open(&self.ctx, access, request.into_inner())))
     }
 
     async fn get_session(&self, request: Request<GetSessionRequest>) -> Answer<GetSessionResponse> {
         let _timer = self.ctx.metrics.time(Rpc::GetSession);
-        identity::caller_or_status(request.metadata())?;
-        sessions::get(&self.ctx, request.get_ref()).await.map(Response::new)
+        let access = self.access(&request).await.admitted()?;
+        sessions::get(&self.ctx, &access, request.get_ref()).await.map(Response::new)
     }
 
     async fn cancel_session(&self, request: Request<CancelSessionRequest>) -> Answer<CancelSessionResponse> {
         let _timer = self.ctx.metrics.time(Rpc::CancelSession);
-        let caller = identity::caller_or_status(request.metadata())?;
-        sessions::cancel(&self.ctx, caller, request.into_inner()).await.map(Response::new)
+        let access = self.access(&request).await.admitted()?;
+        let CancelSessionRequest { session_id, reason } = request.into_inner();
+        let ack = sessions::control(&self.ctx, &access, session_id, Input::Cancel { reason }).await?;
+        Ok(Response::new(CancelSessionResponse { ack }))
+    }
+
+    async fn suspend_session(&self, request: Request<SuspendSessionRequest>) -> Answer<SuspendSessionResponse> {
+        let _timer = self.ctx.metrics.time(Rpc::SuspendSession);
+        let access = self.access(&request).await.identified()?;
+        let SuspendSessionRequest { session_id, reason } = request.into_inner();
+        let ack = sessions::control(&self.ctx, &access, session_id, Input::Suspend { reason }).await?;
+        Ok(Response::new(SuspendSessionResponse { ack }))
+    }
+
+    async fn resume_session(&self, request: Request<ResumeSessionRequest>) -> Answer<ResumeSessionResponse> {
+        let _timer = self.ctx.metrics.time(Rpc::ResumeSession);
+        let access = self.access(&request).await.identified()?;
+        let ResumeSessionRequest { session_id, reason } = request.into_inner();
+        let ack = sessions::control(&self.ctx, &access, session_id, Input::Resume { reason }).await?;
+        Ok(Response::new(ResumeSessionResponse { ack }))
     }
 
     async fn list_sessions(&self, request: Request<ListSessionsRequest>) -> Answer<ListSessionsResponse> {
         let _timer = self.ctx.metrics.time(Rpc::ListSessions);
-        identity::caller_or_status(request.metadata())?;
-        sessions::list(&self.ctx, request.get_ref()).await.map(Response::new)
+        let access = self.access(&request).await.admitted()?;
+        sessions::list(&self.ctx, &access, request.get_ref()).await.map(Response::new)
     }
 
     async fn get_manifest(&self, request: Request<GetManifestRequest>) -> Answer<GetManifestResponse> {
         let _timer = self.ctx.metrics.time(Rpc::GetManifest);
-        discovery::manifest(&self.ctx.settings.runtime_id, request.get_ref()).map(Response::new)
+        discovery::manifest(&self.ctx, request.get_ref()).map(Response::new)
     }
 
     async fn list_modes(&self, _request: Request<ListModesRequest>) -> Answer<ListModesResponse> {
         let _timer = self.ctx.metrics.time(Rpc::ListModes);
-        Ok(Response::new(discovery::modes()))
+        Ok(Response::new(discovery::modes(&self.ctx)))
     }
 
     async fn list_ext_modes(&self, _request: Request<ListExtModesRequest>) -> Answer<ListExtModesResponse> {
         let _timer = self.ctx.metrics.time(Rpc::ListExtModes);
-        // No extension mode is built in, and none can be registered.
-        Ok(Response::new(ListExtModesResponse::default()))
+        Ok(Response::new(discovery::extension_modes(&self.ctx)))
     }
 
     async fn list_roots(&self, _request: Request<ListRootsRequest>) -> Answer<ListRootsResponse> {
@@ -103,7 +130,7 @@ impl Service for Runtime {
         &self,
         _request: Request<WatchModeRegistryRequest>,
     ) -> Answer<Self::WatchModeRegistryStream> {
-        Ok(Response::new(watches::mode_registry(&self.ctx)))
+        Ok(Response::new(modes::watch(&self.ctx)))
     }
 
     async fn watch_roots(&self, _request: Request<WatchRootsRequest>) -> Answer<Self::WatchRootsStream> {
@@ -111,70 +138,83 @@ impl Service for Runtime {
     }
 
     async fn watch_signals(&self, request: Request<WatchSignalsRequest>) -> Answer<Self::WatchSignalsStream> {
-        identity::caller_or_status(request.metadata())?;
+        self.access(&request).await.admitted()?;
         Ok(Response::new(watches::signals(&self.ctx)))
     }
 
     async fn watch_sessions(&self, request: Request<WatchSessionsRequest>) -> Answer<Self::WatchSessionsStream> {
-        identity::caller_or_status(request.metadata())?;
-        Ok(Response::new(watches::sessions(&self.ctx)))
+        let access = self.access(&request).await.admitted()?;
+        Ok(Response::new(watches::sessions(&self.ctx, access)))
     }
 
-    async fn suspend_session(&self, _request: Request<SuspendSessionRequest>) -> Answer<SuspendSessionResponse> {
-        Err(status::not_offered("SuspendSession"))
+    async fn watch_policies(&self, request: Request<WatchPoliciesRequest>) -> Answer<Self::WatchPoliciesStream> {
+        self.access(&request).await.identified()?;
+        Ok(Response::new(policies::watch(&self.ctx)))
     }
 
-    async fn resume_session(&self, _request: Request<ResumeSessionRequest>) -> Answer<ResumeSessionResponse> {
-        Err(status::not_offered("ResumeSession"))
-    }
-
-    async fn register_ext_mode(&self, _request: Request<RegisterExtModeRequest>) -> Answer<RegisterExtModeResponse> {
-        Err(status::not_offered("RegisterExtMode"))
+    async fn register_ext_mode(&self, request: Request<RegisterExtModeRequest>) -> Answer<RegisterExtModeResponse> {
+        let _timer = self.ctx.metrics.time(Rpc::RegisterExtMode);
+        self.access(&request).await.administering()?;
+        modes::register(&self.ctx, request.into_inner()).await.map(Response::new)
     }
 
     async fn unregister_ext_mode(
         &self,
-        _request: Request<UnregisterExtModeRequest>,
+        request: Request<UnregisterExtModeRequest>,
     ) -> Answer<UnregisterExtModeResponse> {
-        Err(status::not_offered("UnregisterExtMode"))
+        let _timer = self.ctx.metrics.time(Rpc::UnregisterExtMode);
+        self.access(&request).await.administering()?;
+        modes::unregister(&self.ctx, request.into_inner().mode).await.map(Response::new)
     }
 
-    async fn promote_mode(&self, _request: Request<PromoteModeRequest>) -> Answer<PromoteModeResponse> {
-        Err(status::not_offered("PromoteMode"))
+    async fn promote_mode(&self, request: Request<PromoteModeRequest>) -> Answer<PromoteModeResponse> {
+        let _timer = self.ctx.metrics.time(Rpc::PromoteMode);
+        self.access(&request).await.administering()?;
+        modes::promote(&self.ctx, request.into_inner()).await.map(Response::new)
     }
 
-    async fn register_policy(&self, _request: Request<RegisterPolicyRequest>) -> Answer<RegisterPolicyResponse> {
-        Err(status::not_offered("RegisterPolicy"))
+    async fn register_policy(&self, request: Request<RegisterPolicyRequest>) -> Answer<RegisterPolicyResponse> {
+        let _timer = self.ctx.metrics.time(Rpc::RegisterPolicy);
+        self.access(&request).await.administering()?;
+        policies::register(&self.ctx, request.into_inner()).await.map(Response::new)
     }
 
-    async fn unregister_policy(&self, _request: Request<UnregisterPolicyRequest>) -> Answer<UnregisterPolicyResponse> {
-        Err(status::not_offered("UnregisterPolicy"))
+    async fn unregister_policy(&self, request: Request<UnregisterPolicyRequest>) -> Answer<UnregisterPolicyResponse> {
+        let _timer = self.ctx.metrics.time(Rpc::UnregisterPolicy);
+        self.access(&request).await.administering()?;
+        policies::unregister(&self.ctx, request.into_inner().policy_id).await.map(Response::new)
     }
 
-    async fn get_policy(&self, _request: Request<GetPolicyRequest>) -> Answer<GetPolicyResponse> {
-        Err(status::not_offered("GetPolicy"))
+    async fn get_policy(&self, request: Request<GetPolicyRequest>) -> Answer<GetPolicyResponse> {
+        let _timer = self.ctx.metrics.time(Rpc::GetPolicy);
+        self.access(&request).await.identified()?;
+        policies::get(&self.ctx, &request.get_ref().policy_id).map(Response::new)
     }
 
-    async fn list_policies(&self, _request: Request<ListPoliciesRequest>) -> Answer<ListPoliciesResponse> {
-        Err(status::not_offered("ListPolicies"))
+    async fn list_policies(&self, request: Request<ListPoliciesRequest>) -> Answer<ListPoliciesResponse> {
+        let _timer = self.ctx.metrics.time(Rpc::ListPolicies);
+        self.access(&request).await.identified()?;
+        Ok(Response::new(policies::list(&self.ctx, &request.get_ref().mode)))
     }
 
-    async fn watch_policies(&self, _request: Request<WatchPoliciesRequest>) -> Answer<Self::WatchPoliciesStream> {
-        Err(status::not_offered("WatchPolicies"))
-    }
-
-    async fn what_if_replay(&self, _request: Request<WhatIfReplayRequest>) -> Answer<WhatIfReplayResponse> {
-        Err(status::not_offered("WhatIfReplay"))
+    async fn what_if_replay(&self, request: Request<WhatIfReplayRequest>) -> Answer<WhatIfReplayResponse> {
+        let _timer = self.ctx.metrics.time(Rpc::WhatIfReplay);
+        let access = self.access(&request).await.identified()?;
+        what_if::replay(&self.ctx, &access, request.into_inner()).await.map(Response::new)
     }
 
     async fn get_decision_receipt(
         &self,
-        _request: Request<GetDecisionReceiptRequest>,
+        request: Request<GetDecisionReceiptRequest>,
     ) -> Answer<GetDecisionReceiptResponse> {
-        Err(status::not_offered("GetDecisionReceipt"))
+        let _timer = self.ctx.metrics.time(Rpc::GetDecisionReceipt);
+        let access = self.access(&request).await.identified()?;
+        let session_id = request.into_inner().session_id;
+        receipts::receipt(&self.ctx, &access, session_id).await.map(Response::new)
     }
 
     async fn get_receipt_keys(&self, _request: Request<GetReceiptKeysRequest>) -> Answer<GetReceiptKeysResponse> {
-        Err(status::not_offered("GetReceiptKeys"))
+        let _timer = self.ctx.metrics.time(Rpc::GetReceiptKeys);
+        Ok(Response::new(receipts::keys(&self.ctx)))
     }
 }

@@ -3,28 +3,31 @@
 use std::time::Duration;
 
 use macp_engine::Error;
-use macp_kernel::{Caller, Command, Input, SESSION_START, SignatureCheck, screen, stated_deadline};
+use macp_kernel::{Caller, Command, Input, Rejection, SESSION_START, SignatureCheck, screen, stated_deadline};
+use macp_ledger::Failure;
 use macp_wire::codes::Code;
 use macp_wire::signature::v1::EnvelopeSignature;
 use macp_wire::v1::{Ack, Envelope, SendRequest, SendResponse, SessionState};
 use tonic::Status;
 
+use crate::access::Access;
 use crate::ack::{Refusal, Subject};
 use crate::context::Context;
 use crate::metrics::Rpc;
+use crate::quota::Turn;
 use crate::rate::Kind;
-use crate::{identity, status};
+use crate::status;
 
 /// What a request may be longer than the longest payload. The envelope's other fields and a signature need little of
 /// it; the rest lets payloads well over their limit reach the rules, so that they are refused in the Ack and do not end
 /// a stream. Only what is longer still is refused by the transport.
 pub(crate) const DECODE_SLACK_BYTES: usize = 4 * 1024 * 1024;
 
-pub(super) async fn send(ctx: &Context, caller: &Caller, request: SendRequest) -> Result<SendResponse, Status> {
+pub(super) async fn send(ctx: &Context, access: &Access, request: SendRequest) -> Result<SendResponse, Status> {
     let _timer = ctx.metrics.time(Rpc::Send);
     let SendRequest { envelope, signature } = request;
     let envelope = envelope.ok_or_else(|| status::coded(Code::InvalidEnvelope, "the request holds no envelope"))?;
-    let ack = answer(ctx, caller, envelope, signature).await;
+    let ack = answer(ctx, access, envelope, signature).await;
     Ok(SendResponse { ack: Some(ack) })
 }
 
@@ -32,19 +35,19 @@ pub(super) async fn send(ctx: &Context, caller: &Caller, request: SendRequest) -
 /// arrival keeps that order.
 pub(super) async fn answer(
     ctx: &Context,
-    caller: &Caller,
+    access: &Access,
     envelope: Envelope,
     signature: Option<EnvelopeSignature>,
 ) -> Ack {
     let subject = Subject { session_id: envelope.session_id.clone(), message_id: envelope.message_id.clone() };
-    let mut caller = caller.clone();
+    let mut caller = access.caller.clone();
     let retry_after = take_rate(ctx, &caller, &envelope);
     caller.over_rate = retry_after.is_some();
     let signature = match signature {
         Some(signature) => ctx.keys().check(&envelope, Some(&signature)),
         None => SignatureCheck::Absent,
     };
-    if let Some(result) = ctx.engine.signal(&envelope, &signature, &caller, identity::SENDERS_AUTHENTICATED) {
+    if let Some(result) = ctx.engine.signal(&envelope, &signature, &caller, access.authenticated) {
         return match result {
             Ok(()) => {
                 ctx.metrics.relayed();
@@ -56,14 +59,29 @@ pub(super) async fn answer(
             }
         };
     }
+    let turn = match take_turn(ctx, access, &envelope).await {
+        Ok(turn) => turn,
+        Err(failure) => {
+            tracing::error!(%failure, "cannot count a sender's open sessions");
+            let rejection = Rejection::operational(Code::InternalError, "cannot count the sender's open sessions");
+            return subject.refused(Refusal::new(rejection, None), SessionState::Unspecified);
+        }
+    };
+    caller.over_quota = turn.as_ref().is_some_and(Turn::is_full);
     let deadline_ms = stated_deadline(&envelope);
-    let command = Command { caller, input: Input::Envelope { envelope, signature } };
+    let registered = ctx.registry.look_up(&envelope);
+    let command = Command { caller, input: Input::Envelope { envelope, signature, registered } };
     let result = ctx.engine.submit(&subject.session_id, command).await;
     if let Err(error) = &result {
         report(&subject.session_id, error);
     }
     let ack = subject.answered(result, retry_after, ctx.engine.now_ms());
     count(ctx, &ack);
+    if let Some(turn) = turn
+        && ack.ok
+    {
+        turn.started(&ack.session_id);
+    }
     if let Some(deadline_ms) = deadline_ms {
         warn_if_past(deadline_ms, &ack);
     }
@@ -88,6 +106,17 @@ fn take_rate(ctx: &Context, caller: &Caller, envelope: &Envelope) -> Option<Dura
     let kind = if envelope.message_type == SESSION_START { Kind::Start } else { Kind::Message };
     let sender = screen(envelope, caller, ctx.engine.limits()).ok()?;
     limiter.take(sender, kind, ctx.uptime()).err().map(|exhausted| exhausted.retry_after)
+}
+
+/// The turn to start a session, for a sender who may have so many and no more.
+async fn take_turn(ctx: &Context, access: &Access, envelope: &Envelope) -> Result<Option<Turn>, Failure> {
+    let (Some(open_max), Some(identity)) = (access.open_sessions_max, access.identity()) else {
+        return Ok(None);
+    };
+    if envelope.message_type != SESSION_START {
+        return Ok(None);
+    }
+    ctx.quotas.turn(ctx.engine.store(), identity, open_max, ctx.engine.now_ms()).await.map(Some)
 }
 
 fn count(ctx: &Context, ack: &Ack) {

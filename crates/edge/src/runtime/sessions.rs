@@ -1,18 +1,19 @@
-//! GetSession, CancelSession, ListSessions.
+//! GetSession, ListSessions, and what ends, pauses and resumes a session.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use macp_kernel::{Caller, Command, Input, Settled};
+use macp_engine::Snapshot;
+use macp_kernel::{Command, Input, Profile, Settled};
 use macp_ledger::{Failure, Filter, Head, Store};
 use macp_wire::codes::Code;
 use macp_wire::v1::{
-    CancelSessionRequest, CancelSessionResponse, GetSessionRequest, GetSessionResponse, ListSessionsRequest,
-    ListSessionsResponse, SessionMetadata,
+    Ack, GetSessionRequest, GetSessionResponse, ListSessionsRequest, ListSessionsResponse, SessionMetadata,
 };
 use prost::Message;
 use tonic::Status;
 
 use super::send::report;
+use crate::access::Access;
 use crate::ack::Subject;
 use crate::context::Context;
 use crate::status;
@@ -24,80 +25,116 @@ const PAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// read whole before it is known to fit.
 pub(super) const HEADS_AT_ONCE: usize = 32;
 
+/// Heads one call looks at, whatever it finds.
+const HEADS_PER_CALL_MAX: usize = 16_384;
+
 /// Prefix of what is inside a page token.
 const TOKEN_VERSION: &str = "v1:";
 
 /// Longest token: the longest id, encoded, with room to spare.
 const TOKEN_BYTES_MAX: usize = 512;
 
-pub(super) async fn get(ctx: &Context, request: &GetSessionRequest) -> Result<GetSessionResponse, Status> {
-    let session = ctx.engine.session(&request.session_id).await.map_err(|error| status::of_engine(&error))?;
-    let session = session.ok_or_else(|| status::session_not_found(&request.session_id))?;
+pub(super) async fn get(
+    ctx: &Context,
+    access: &Access,
+    request: &GetSessionRequest,
+) -> Result<GetSessionResponse, Status> {
+    let session = readable(ctx, access, &request.session_id).await?;
     Ok(GetSessionResponse { metadata: Some(session.metadata) })
 }
 
-/// Unknown sessions follow the standard's answer for a caller with a credential and the classic one without.
-pub(super) async fn cancel(
+/// A session as it is now. Asking is a touch: what time made due happens first.
+pub(crate) async fn snapshot(ctx: &Context, session_id: &str) -> Result<Option<Snapshot>, Status> {
+    ctx.engine.session(session_id).await.map_err(|error| status::of_engine(&error))
+}
+
+/// A session the caller may read.
+pub(crate) async fn readable(ctx: &Context, access: &Access, session_id: &str) -> Result<Snapshot, Status> {
+    let session = snapshot(ctx, session_id).await?.ok_or_else(|| status::session_not_found(session_id))?;
+    access.check_read(&session)?;
+    Ok(session)
+}
+
+/// CancelSession, SuspendSession and ResumeSession. Who may not do it, and what does not exist, is told the standard
+/// way to a caller with a credential: by a status. The classic way is the Ack.
+pub(super) async fn control(
     ctx: &Context,
-    caller: Caller,
-    request: CancelSessionRequest,
-) -> Result<CancelSessionResponse, Status> {
-    let CancelSessionRequest { session_id, reason } = request;
-    let identified = caller.credential.identity().is_some();
-    let command = Command { caller, input: Input::Cancel { reason } };
+    access: &Access,
+    session_id: String,
+    input: Input,
+) -> Result<Option<Ack>, Status> {
+    let command = Command { caller: access.caller.clone(), input };
     let result = ctx.engine.submit(&session_id, command).await;
-    if identified
-        && let Ok(reply) = &result
+    if let Ok(reply) = &result
         && let Settled::Rejected(rejection) = &reply.settled
-        && rejection.code == Code::SessionNotFound
     {
-        return Err(status::session_not_found(&session_id));
+        match rejection.code {
+            Code::SessionNotFound if access.identity().is_some() => return Err(status::session_not_found(&session_id)),
+            Code::Unauthenticated | Code::Forbidden if reply.profile == Some(Profile::Standard) => {
+                return Err(status::coded(rejection.code, rejection.message.as_str()));
+            }
+            _ => {}
+        }
     }
     if let Err(error) = &result {
         report(&session_id, error);
     }
     let subject = Subject { session_id, message_id: String::new() };
-    Ok(CancelSessionResponse { ack: Some(subject.answered(result, None, ctx.engine.now_ms())) })
+    Ok(Some(subject.answered(result, None, ctx.engine.now_ms())))
 }
 
-pub(super) async fn list(ctx: &Context, request: &ListSessionsRequest) -> Result<ListSessionsResponse, Status> {
+pub(super) async fn list(
+    ctx: &Context,
+    access: &Access,
+    request: &ListSessionsRequest,
+) -> Result<ListSessionsResponse, Status> {
     let limit = page_size(ctx, request.page_size)?;
     let after = (!request.page_token.is_empty()).then(|| read_token(&request.page_token)).transpose()?;
-    let store = std::sync::Arc::clone(ctx.engine.store());
-    let (sessions, more) = tokio::task::spawn_blocking(move || read_page(&*store, after, limit))
+    let (store, access) = (std::sync::Arc::clone(ctx.engine.store()), access.clone());
+    let page = tokio::task::spawn_blocking(move || read_page(&*store, after, limit, |session| access.sees(session)))
         .await
         .map_err(|error| status::internal(error.to_string()))?
         .map_err(|failure| status::internal(status::with_causes(&failure)))?;
-    let next_page_token = match sessions.last() {
-        Some(last) if more => write_token(&last.session_id),
-        _ => String::new(),
-    };
-    Ok(ListSessionsResponse { sessions, next_page_token })
+    let next_page_token = page.after.as_deref().map(write_token).unwrap_or_default();
+    Ok(ListSessionsResponse { sessions: page.sessions, next_page_token })
 }
 
-/// As many sessions as a page may hold, by number and by bytes but at least one, and whether more follow.
+struct Page {
+    sessions: Vec<SessionMetadata>,
+    /// Where the next page begins, when anything may follow.
+    after: Option<String>,
+}
+
+/// As many sessions as a page may hold, by number and by bytes but at least one. A page may come out short, even empty,
+/// when most sessions are not for the caller to see: one call looks at so many and no more.
 fn read_page(
     store: &dyn Store,
     mut after: Option<String>,
     limit: usize,
-) -> Result<(Vec<SessionMetadata>, bool), Failure> {
-    let mut sessions = Vec::new();
+    is_shown: impl Fn(&SessionMetadata) -> bool,
+) -> Result<Page, Failure> {
+    let mut sessions: Vec<SessionMetadata> = Vec::new();
     let mut bytes = 0;
+    let mut looked_at = 0;
     loop {
-        // One more than there is room for tells whether anything follows.
-        let asked = HEADS_AT_ONCE.min(limit + 1 - sessions.len());
-        let heads = store.list(after.as_deref(), asked, Filter::All)?;
+        let heads = store.list(after.as_deref(), HEADS_AT_ONCE, Filter::All)?;
         for head in &heads {
             let session = metadata(head);
-            bytes += session.encoded_len();
-            if sessions.len() == limit || (bytes > PAGE_BYTES_MAX && !sessions.is_empty()) {
-                return Ok((sessions, true));
+            if is_shown(&session) {
+                bytes += session.encoded_len();
+                if sessions.len() == limit || (bytes > PAGE_BYTES_MAX && !sessions.is_empty()) {
+                    return Ok(Page { sessions, after });
+                }
+                sessions.push(session);
             }
-            sessions.push(session);
+            after = Some(head.session_id.to_string());
         }
-        match heads.last() {
-            Some(last) if heads.len() == asked => after = Some(last.session_id.to_string()),
-            _ => return Ok((sessions, false)),
+        looked_at += heads.len();
+        if heads.len() < HEADS_AT_ONCE {
+            return Ok(Page { sessions, after: None });
+        }
+        if looked_at >= HEADS_PER_CALL_MAX {
+            return Ok(Page { sessions, after });
         }
     }
 }
@@ -116,12 +153,7 @@ pub(super) fn metadata(head: &Head) -> SessionMetadata {
         tracing::error!(session = &*head.session_id, %error, "index summary is unreadable");
         SessionMetadata::default()
     });
-    SessionMetadata {
-        session_id: head.session_id.to_string(),
-        state: head.state,
-        expires_at_unix_ms: head.deadline_ms,
-        ..summary
-    }
+    SessionMetadata { session_id: head.session_id.to_string(), state: head.state, ..summary }
 }
 
 fn write_token(last_id: &str) -> String {

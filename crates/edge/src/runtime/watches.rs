@@ -7,13 +7,14 @@ use macp_engine::{Engine, Lifecycle, LifecycleEvent};
 use macp_ledger::Filter;
 use macp_wire::v1::session_lifecycle_event::EventType;
 use macp_wire::v1::{
-    RegistryChanged, RootsChanged, SessionLifecycleEvent, SessionMetadata, WatchModeRegistryResponse,
-    WatchRootsResponse, WatchSessionsResponse, WatchSignalsResponse,
+    RootsChanged, SessionLifecycleEvent, SessionMetadata, WatchRootsResponse, WatchSessionsResponse,
+    WatchSignalsResponse,
 };
 use tokio::sync::broadcast;
 use tonic::Status;
 
 use super::sessions::{HEADS_AT_ONCE, metadata};
+use crate::access::Access;
 use crate::context::Context;
 use crate::outbound::{Outbound, Sink, produce_until_drained};
 use crate::status;
@@ -21,15 +22,6 @@ use crate::status;
 /// How long after the sync a session it told of may still be announced as created. The announcement follows the
 /// listing's source, the commit, within one turn of a shard.
 const ANNOUNCED_WITHIN_MS: i64 = 60_000;
-
-/// The registry does not change while the process lives, so after the first event there is nothing to tell.
-pub(super) fn mode_registry(ctx: &Context) -> Outbound<WatchModeRegistryResponse> {
-    let change = RegistryChanged { registry: "modes".to_owned(), observed_at_unix_ms: ctx.engine.now_ms() };
-    produce_until_drained(&ctx.drain, |sink| async move {
-        sink.send(WatchModeRegistryResponse { change: Some(change) }).await?;
-        std::future::pending().await
-    })
-}
 
 pub(super) fn roots(ctx: &Context) -> Outbound<WatchRootsResponse> {
     let mut changes = ctx.watch_roots();
@@ -58,11 +50,11 @@ pub(super) fn signals(ctx: &Context) -> Outbound<WatchSignalsResponse> {
 }
 
 /// Joins the live feed first and then tells of the open sessions, so that nothing falls between.
-pub(super) fn sessions(ctx: &Context) -> Outbound<WatchSessionsResponse> {
+pub(super) fn sessions(ctx: &Context, access: Access) -> Outbound<WatchSessionsResponse> {
     let mut live = ctx.engine.watch_lifecycle();
     let engine = ctx.engine.clone();
     produce_until_drained(&ctx.drain, |sink| async move {
-        let mut told = sync(&engine, &sink).await?;
+        let mut told = sync(&engine, &access, &sink).await?;
         let told_until_ms = engine.now_ms().saturating_add(ANNOUNCED_WITHIN_MS);
         loop {
             let lifecycle = next(&mut live).await?;
@@ -70,6 +62,9 @@ pub(super) fn sessions(ctx: &Context) -> Outbound<WatchSessionsResponse> {
                 told = HashSet::new();
             }
             let created = lifecycle.event == LifecycleEvent::Created;
+            if !access.sees(&lifecycle.session) {
+                continue;
+            }
             if created && told.remove(lifecycle.session.session_id.as_str()) {
                 continue;
             }
@@ -78,8 +73,12 @@ pub(super) fn sessions(ctx: &Context) -> Outbound<WatchSessionsResponse> {
     })
 }
 
-/// One CREATED event for every open session; returns their ids.
-async fn sync(engine: &Engine, sink: &Sink<WatchSessionsResponse>) -> Result<HashSet<Arc<str>>, Status> {
+/// One CREATED event for every session that has not ended; returns their ids.
+async fn sync(
+    engine: &Engine,
+    access: &Access,
+    sink: &Sink<WatchSessionsResponse>,
+) -> Result<HashSet<Arc<str>>, Status> {
     let mut told = HashSet::new();
     let mut after: Option<Arc<str>> = None;
     loop {
@@ -90,6 +89,9 @@ async fn sync(engine: &Engine, sink: &Sink<WatchSessionsResponse>) -> Result<Has
             .map_err(|failure| status::internal(status::with_causes(&failure)))?;
         for head in &page {
             let session = metadata(head);
+            if !access.sees(&session) {
+                continue;
+            }
             let observed_at_ms = session.started_at_unix_ms;
             sink.send(response(EventType::Created, session, observed_at_ms)).await?;
             told.insert(Arc::clone(&head.session_id));
@@ -104,6 +106,9 @@ async fn sync(engine: &Engine, sink: &Sink<WatchSessionsResponse>) -> Result<Has
 fn event(lifecycle: &Lifecycle) -> WatchSessionsResponse {
     let event_type = match lifecycle.event {
         LifecycleEvent::Created => EventType::Created,
+        LifecycleEvent::Suspended => EventType::Suspended,
+        LifecycleEvent::Resumed => EventType::Resumed,
+        LifecycleEvent::Cancelled => EventType::Cancelled,
         LifecycleEvent::Resolved => EventType::Resolved,
         LifecycleEvent::Expired => EventType::Expired,
     };
@@ -116,7 +121,7 @@ fn response(event_type: EventType, session: SessionMetadata, observed_at_unix_ms
 }
 
 /// The next live event, or the status that ends the watch.
-async fn next<T: Clone>(receiver: &mut broadcast::Receiver<T>) -> Result<T, Status> {
+pub(super) async fn next<T: Clone>(receiver: &mut broadcast::Receiver<T>) -> Result<T, Status> {
     receiver.recv().await.map_err(|error| match error {
         broadcast::error::RecvError::Lagged(_) => status::lagged(),
         broadcast::error::RecvError::Closed => status::shutting_down(),

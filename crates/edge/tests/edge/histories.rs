@@ -215,15 +215,21 @@ async fn who_stops_reading_does_not_keep_others_from_their_histories() {
     let verified = tokio::time::timeout(PATIENCE, verify).await.expect("a place becomes free in time");
     assert!(verified.expect("verified").into_inner().ok);
 
-    let mut first = unread.remove(0);
-    let status = loop {
-        match tokio::time::timeout(PATIENCE, first.next()).await.expect("an end in time") {
-            Some(Ok(_chunk)) => {}
-            Some(Err(status)) => break status,
-            None => panic!("the export cannot be whole"),
+    // Thirteen had a place in turn and there are eight, so at least five were put out; who, the scheduler decides.
+    let mut put_out = 0;
+    for mut export in unread {
+        loop {
+            match tokio::time::timeout(PATIENCE, export.next()).await.expect("an end in time") {
+                Some(Ok(_chunk)) => {}
+                Some(Err(status)) => {
+                    assert_eq!((status.code(), code(&status)), (Code::ResourceExhausted, "STREAM_LAGGED"));
+                    put_out += 1;
+                    break;
+                }
+                None => break,
+            }
         }
-    };
-    assert_eq!((status.code(), code(&status)), (Code::ResourceExhausted, "STREAM_LAGGED"));
-    drop(unread);
+    }
+    assert!(put_out >= 5, "{put_out}");
     edge.shut_down().await;
 }

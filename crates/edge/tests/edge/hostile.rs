@@ -116,7 +116,11 @@ async fn arbitrary_request_bodies_never_bring_the_server_down() {
             assert!(
                 matches!(
                     status.code(),
-                    Code::InvalidArgument | Code::NotFound | Code::Unimplemented | Code::PermissionDenied
+                    Code::InvalidArgument
+                        | Code::NotFound
+                        | Code::Unimplemented
+                        | Code::PermissionDenied
+                        | Code::Unauthenticated
                 ),
                 "{method} {body:?}: {status:?}"
             );

@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 
-use macp_ledger::{Append, AppendError, Failure, FailureKind, Filter, Head, MemoryStore, Record, Store};
+use bytes::Bytes;
+use macp_ledger::{
+    Append, AppendError, Document, Failure, FailureKind, Filter, Head, MemoryStore, PutMode, PutOutcome, Record, Store,
+};
 use macp_wire::v1::{GetSessionRequest, ListSessionsRequest, SendRequest, WatchSessionsRequest};
 use tonic::Code;
 
@@ -39,8 +42,8 @@ async fn life_2_of_a_hundred_concurrent_commitments_one_wins() {
 #[tokio::test]
 async fn rate_limits_are_per_sender_and_kind() {
     let edge = Edge::with(|settings| {
-        settings.start_limit_per_minute = 2;
-        settings.message_limit_per_minute = 3;
+        settings.start_limit_per_minute = Some(2);
+        settings.message_limit_per_minute = Some(3);
     })
     .await;
     edge.accept(start("a")).await;
@@ -65,7 +68,7 @@ async fn rate_limits_are_per_sender_and_kind() {
 #[tokio::test]
 async fn what_is_refused_before_the_rate_is_looked_at_takes_no_share() {
     use macp_wire::v1::Envelope;
-    let edge = Edge::with(|settings| settings.start_limit_per_minute = 1).await;
+    let edge = Edge::with(|settings| settings.start_limit_per_minute = Some(1)).await;
     for _ in 0..3 {
         edge.refuse(Envelope { macp_version: "0.9".into(), ..start("s") }, "UNSUPPORTED_PROTOCOL_VERSION").await;
         edge.refuse(Envelope { message_id: String::new(), ..start("s") }, "INVALID_ENVELOPE").await;
@@ -146,6 +149,28 @@ impl Store for Held {
             true => Err(Failure::new(FailureKind::Io, "counting")),
             false => self.inner.open_sessions(),
         }
+    }
+
+    fn put_document(&self, kind: &str, key: &str, bytes: &[u8], mode: PutMode) -> Result<PutOutcome, Failure> {
+        if self.state.lock().expect("not poisoned").full {
+            return Err(Failure::new(FailureKind::DiskFull, "writing a document"));
+        }
+        self.inner.put_document(kind, key, bytes, mode)
+    }
+
+    fn delete_document(&self, kind: &str, key: &str) -> Result<bool, Failure> {
+        if self.state.lock().expect("not poisoned").full {
+            return Err(Failure::new(FailureKind::DiskFull, "writing a document"));
+        }
+        self.inner.delete_document(kind, key)
+    }
+
+    fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
+        self.inner.document(kind, key)
+    }
+
+    fn documents(&self, kind: &str, after_key: Option<&str>, limit: usize) -> Result<Vec<Document>, Failure> {
+        self.inner.documents(kind, after_key, limit)
     }
 
     fn probe(&self) -> Result<(), Failure> {

@@ -7,6 +7,17 @@ use tonic::{Code, Request};
 
 use crate::common::*;
 
+/// Everything a server offers that nobody has registered anything with.
+const SUPPORTED_MODES: [&str; 7] = [
+    "ext.multi_round.v1",
+    "macp.mode.decision.v1",
+    "macp.mode.handoff.v1",
+    "macp.mode.multi_round.v1",
+    "macp.mode.proposal.v1",
+    "macp.mode.quorum.v1",
+    "macp.mode.task.v1",
+];
+
 #[tokio::test]
 async fn rpc_1_initialize_picks_the_version_and_tells_what_works() {
     let edge = Edge::start().await;
@@ -16,7 +27,7 @@ async fn rpc_1_initialize_picks_the_version_and_tells_what_works() {
     assert_eq!(response.selected_protocol_version, "1.0");
     let info = response.runtime_info.expect("runtime_info");
     assert_eq!((info.name.as_str(), info.version.as_str()), ("macp-runtime", env!("CARGO_PKG_VERSION")));
-    assert_eq!(response.supported_modes, ["macp.mode.decision.v1", "macp.mode.multi_round.v1"]);
+    assert_eq!(response.supported_modes, SUPPORTED_MODES);
     assert!(!response.instructions.is_empty());
     let capabilities = response.capabilities.expect("capabilities");
     let sessions = capabilities.sessions.expect("sessions");
@@ -27,8 +38,13 @@ async fn rpc_1_initialize_picks_the_version_and_tells_what_works() {
     assert!(capabilities.progress.expect("progress").progress);
     assert!(capabilities.manifest.expect("manifest").get_manifest);
     assert!(modes.list_modes && modes.list_changed && roots.list_roots && roots.list_changed);
-    assert_eq!(capabilities.policy_registry, None, "only what works is listed");
-    assert_eq!(capabilities.decision_receipt, None);
+    let policies = capabilities.policy_registry.expect("policy_registry");
+    assert!(policies.register_policy && policies.list_policies && policies.list_changed && policies.what_if_replay);
+    assert!(policies.rule_extensions.is_empty());
+    let receipts = capabilities.decision_receipt.expect("decision_receipt");
+    assert!(receipts.get_decision_receipt && !receipts.signed, "no key is configured");
+    let features = capabilities.experimental.expect("experimental").features;
+    assert_eq!(features.get("ext_mode_lifecycle").map(String::as_str), Some("true"));
     edge.shut_down().await;
 }
 
@@ -246,7 +262,9 @@ async fn rpc_5_the_manifest_is_the_runtimes_own() {
         let manifest = edge.runtime.clone().get_manifest(request).await.expect("a manifest").into_inner().manifest;
         let manifest = manifest.expect("a manifest");
         assert_eq!(manifest.agent_id, "referee");
-        assert_eq!(manifest.supported_modes, ["macp.mode.decision.v1", "macp.mode.multi_round.v1"]);
+        assert_eq!(manifest.supported_modes, SUPPORTED_MODES);
+        assert_eq!(manifest.input_content_types, ["application/macp-envelope+proto"]);
+        assert_eq!(manifest.output_content_types, ["application/macp-envelope+proto"]);
     }
     let request = GetManifestRequest { agent_id: "somebody".into() };
     for request in [Request::new(request.clone()), authorized("alice", request)] {
@@ -260,20 +278,49 @@ async fn rpc_5_the_manifest_is_the_runtimes_own() {
 async fn rpc_6_modes_are_listed_with_full_descriptors() {
     let edge = Edge::start().await;
     let modes = edge.runtime.clone().list_modes(ListModesRequest {}).await.expect("modes").into_inner().modes;
-    let names: Vec<_> = modes.iter().map(|mode| mode.mode.as_str()).collect();
-    assert_eq!(names, ["macp.mode.decision.v1", "macp.mode.multi_round.v1"]);
-    assert_eq!(modes[0].title, "Decision Mode");
-    assert_eq!(modes[0].determinism_class, "semantic-deterministic");
-    assert_eq!(modes[0].participant_model, "declared");
-    let messages = ["SessionStart", "Proposal", "Evaluation", "Objection", "Vote", "Commitment"];
-    assert_eq!(modes[0].message_types, messages);
-    assert_eq!(modes[0].terminal_message_types, ["Commitment"]);
+    // STD-DISC-1: the standard's in its order, then the classic one it has no place for.
+    let expected = [
+        ("decision", "Decision Mode", "declared", "semantic-deterministic", "Proposal Evaluation Objection Vote"),
+        (
+            "proposal",
+            "Proposal Mode",
+            "peer",
+            "semantic-deterministic",
+            "Proposal CounterProposal Accept Reject Withdraw",
+        ),
+        (
+            "task",
+            "Task Mode",
+            "orchestrated",
+            "structural-only",
+            "TaskRequest TaskAccept TaskReject TaskUpdate TaskComplete TaskFail",
+        ),
+        (
+            "handoff",
+            "Handoff Mode",
+            "delegated",
+            "context-frozen",
+            "HandoffOffer HandoffContext HandoffAccept HandoffDecline",
+        ),
+        ("quorum", "Quorum Mode", "quorum", "semantic-deterministic", "ApprovalRequest Approve Reject Abstain"),
+    ];
+    assert_eq!(modes.len(), expected.len() + 1);
+    for (mode, (name, title, participants, determinism, messages)) in modes.iter().zip(expected) {
+        assert_eq!((mode.mode.as_str(), mode.title.as_str()), (format!("macp.mode.{name}.v1").as_str(), title));
+        assert_eq!((mode.participant_model.as_str(), mode.determinism_class.as_str()), (participants, determinism));
+        assert_eq!(mode.message_types.join(" "), format!("SessionStart {messages} Commitment"));
+        assert_eq!(mode.terminal_message_types, ["Commitment"]);
+    }
+    assert_eq!(modes[5].mode, "macp.mode.multi_round.v1");
     for mode in &modes {
         assert_eq!(mode.mode_version, "1.0.0");
         assert!(!mode.description.is_empty() && !mode.schema_uris.is_empty());
     }
     let extensions = edge.runtime.clone().list_ext_modes(ListExtModesRequest {}).await.expect("modes");
-    assert_eq!(extensions.into_inner().modes, []);
+    let extensions = extensions.into_inner().modes;
+    assert_eq!(extensions.len(), 1);
+    assert_eq!((extensions[0].mode.as_str(), extensions[0].mode_version.as_str()), ("ext.multi_round.v1", "1.0.0"));
+    assert_eq!(extensions[0].message_types, ["SessionStart", "Contribute", "Commitment"]);
     edge.shut_down().await;
 }
 
@@ -339,28 +386,28 @@ async fn sessions_are_listed_page_by_page() {
 }
 
 #[tokio::test]
-async fn what_belongs_to_the_standard_profile_is_unimplemented() {
+async fn std_rpc_2_calls_of_the_standard_need_a_credential() {
     let edge = Edge::start().await;
     let client = || edge.runtime.clone();
     let statuses = [
-        client().suspend_session(SuspendSessionRequest::default()).await.map(drop).expect_err("unimplemented"),
-        client().resume_session(ResumeSessionRequest::default()).await.map(drop).expect_err("unimplemented"),
-        client().register_ext_mode(RegisterExtModeRequest::default()).await.map(drop).expect_err("unimplemented"),
-        client().unregister_ext_mode(UnregisterExtModeRequest::default()).await.map(drop).expect_err("unimplemented"),
-        client().promote_mode(PromoteModeRequest::default()).await.map(drop).expect_err("unimplemented"),
-        client().register_policy(RegisterPolicyRequest::default()).await.map(drop).expect_err("unimplemented"),
-        client().unregister_policy(UnregisterPolicyRequest::default()).await.map(drop).expect_err("unimplemented"),
-        client().get_policy(GetPolicyRequest::default()).await.map(drop).expect_err("unimplemented"),
-        client().list_policies(ListPoliciesRequest::default()).await.map(drop).expect_err("unimplemented"),
-        client().watch_policies(WatchPoliciesRequest::default()).await.map(drop).expect_err("unimplemented"),
-        client().what_if_replay(WhatIfReplayRequest::default()).await.map(drop).expect_err("unimplemented"),
-        client().get_decision_receipt(GetDecisionReceiptRequest::default()).await.map(drop).expect_err("unimplemented"),
-        client().get_receipt_keys(GetReceiptKeysRequest::default()).await.map(drop).expect_err("unimplemented"),
+        client().suspend_session(SuspendSessionRequest::default()).await.map(drop).expect_err("refused"),
+        client().resume_session(ResumeSessionRequest::default()).await.map(drop).expect_err("refused"),
+        client().register_ext_mode(RegisterExtModeRequest::default()).await.map(drop).expect_err("refused"),
+        client().unregister_ext_mode(UnregisterExtModeRequest::default()).await.map(drop).expect_err("refused"),
+        client().promote_mode(PromoteModeRequest::default()).await.map(drop).expect_err("refused"),
+        client().register_policy(RegisterPolicyRequest::default()).await.map(drop).expect_err("refused"),
+        client().unregister_policy(UnregisterPolicyRequest::default()).await.map(drop).expect_err("refused"),
+        client().get_policy(GetPolicyRequest::default()).await.map(drop).expect_err("refused"),
+        client().list_policies(ListPoliciesRequest::default()).await.map(drop).expect_err("refused"),
+        client().watch_policies(WatchPoliciesRequest::default()).await.map(drop).expect_err("refused"),
+        client().what_if_replay(WhatIfReplayRequest::default()).await.map(drop).expect_err("refused"),
+        client().get_decision_receipt(GetDecisionReceiptRequest::default()).await.map(drop).expect_err("refused"),
     ];
     for status in statuses {
-        assert_eq!(status.code(), Code::Unimplemented);
-        assert!(status.message().contains("standard profile"), "{}", status.message());
+        assert_eq!((status.code(), code(&status)), (Code::Unauthenticated, "UNAUTHENTICATED"));
     }
+    let keys = client().get_receipt_keys(GetReceiptKeysRequest::default()).await.expect("open to all");
+    assert_eq!(keys.into_inner().jwks_json, r#"{"keys":[]}"#);
     edge.shut_down().await;
 }
 
@@ -381,6 +428,6 @@ async fn a_start_by_the_standard_without_a_credential_hears_so() {
     };
     edge.refuse(standard.clone(), "UNAUTHENTICATED").await;
     let ack = edge.send_as("alice", standard).await;
-    assert_eq!(ack.error.expect("refused").code, "MODE_NOT_SUPPORTED");
+    assert!(ack.ok, "with its credential it is a start: {ack:?}");
     edge.shut_down().await;
 }

@@ -26,7 +26,7 @@ fn the_default_is_local() {
 #[tokio::test]
 async fn an_address_others_can_reach_needs_to_be_allowed() {
     let error = refused(settings((Ipv4Addr::UNSPECIFIED, 0))).await;
-    assert!(matches!(error, StartError::Insecure(_)));
+    assert!(matches!(error, StartError::Unsafe(_)));
     let text = error.to_string();
     assert!(text.contains("--allow-insecure") && text.contains("127.0.0.1"), "{text}");
 

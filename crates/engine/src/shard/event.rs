@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use macp_kernel::{Command, Session, Settled, State, trace};
+use macp_kernel::{Command, Profile, Session, Settled, State, trace};
 use macp_ledger::{Append, AppendError, Head, Record};
 use macp_wire::v1::SessionMetadata;
 
@@ -23,8 +23,8 @@ pub enum Event<R> {
         session_id: Arc<str>,
         result: Result<(), AppendError>,
     },
-    /// The store knows this open session to be past its deadline.
-    Expire(Head),
+    /// The store knows that time has something to do in this session.
+    Due(Head),
     /// Time passed; a chance to let go of what nobody touches.
     Tick,
 }
@@ -50,7 +50,7 @@ impl<R> Event<R> {
         match self {
             Event::Request(request) => Some(&request.session_id),
             Event::Loaded { session_id, .. } | Event::Appended { session_id, .. } => Some(session_id),
-            Event::Expire(head) => Some(&head.session_id),
+            Event::Due(head) => Some(&head.session_id),
             Event::Tick => None,
         }
     }
@@ -95,11 +95,20 @@ pub enum Answer {
 pub struct Reply {
     pub settled: Settled,
     pub state: Option<State>,
+    /// The rules it was decided by; none when there is no session.
+    pub profile: Option<Profile>,
+}
+
+impl Reply {
+    pub(super) fn new(settled: Settled, session: Option<&Session>) -> Self {
+        Reply { settled, state: session.map(Session::state), profile: session.map(|session| session.binding().profile) }
+    }
 }
 
 /// A session as it was when it was asked about.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
+    pub profile: Profile,
     pub metadata: SessionMetadata,
     pub sequence: u64,
     pub ordinal: u64,
@@ -107,6 +116,11 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub fn of(session: &Session) -> Self {
-        Snapshot { metadata: session.metadata(), sequence: session.sequence(), ordinal: session.ordinal() }
+        Snapshot {
+            profile: session.binding().profile,
+            metadata: session.metadata(),
+            sequence: session.sequence(),
+            ordinal: session.ordinal(),
+        }
     }
 }

@@ -76,7 +76,7 @@ impl<R> Shard<R> {
 
 #[cfg(test)]
 mod tests {
-    use macp_kernel::{Caller, Command, Input, Limits, PROTOCOL_VERSION, SignatureCheck, step};
+    use macp_kernel::{Caller, Command, Input, Limits, PROTOCOL_VERSION, Registered, SignatureCheck, step};
     use macp_ledger::{Failure, FailureKind, Hash};
     use macp_wire::v1::Envelope;
 
@@ -93,7 +93,10 @@ mod tests {
             sender: "alice".into(),
             ..Envelope::default()
         };
-        Command { caller: Caller::anonymous(), input: Input::Envelope { envelope, signature: SignatureCheck::Absent } }
+        Command {
+            caller: Caller::anonymous(),
+            input: Input::Envelope { envelope, signature: SignatureCheck::Absent, registered: Registered::default() },
+        }
     }
 
     #[test]

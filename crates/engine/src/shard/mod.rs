@@ -20,14 +20,14 @@ mod event;
 mod eviction;
 mod presume;
 mod slot;
+mod unloaded;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use macp_kernel::trace::{self, TracedVerdict};
-use macp_kernel::{Caller, Command, ID_BYTES_MAX, Input, Limits, Position, Session, State, expire, step};
+use macp_kernel::{Caller, Command, ID_BYTES_MAX, Input, Limits, Session, step};
 use macp_ledger::{Append, AppendError, Head, IndexUpdate};
-use macp_wire::v1::SessionMetadata;
 use prost::Message;
 
 pub use event::{Answer, Effect, Event, Outgoing, Reply, Request, RequestKind, Snapshot};
@@ -77,7 +77,7 @@ impl<R> Shard<R> {
             Event::Request(request) => self.request(request, now, effects),
             Event::Loaded { session_id, result } => self.loaded(session_id, result, now, effects),
             Event::Appended { session_id, result } => self.appended(session_id, result, now, effects),
-            Event::Expire(head) => self.expire(head, now),
+            Event::Due(head) => self.due(head, now, effects),
             Event::Tick => self.evict_idle(now),
         }
     }
@@ -141,6 +141,7 @@ impl<R> Shard<R> {
                 for request in waiting {
                     self.decide(request, now, effects);
                 }
+                self.touch(&session_id, now);
                 self.keep(session_id);
             }
             Err(error) => {
@@ -170,7 +171,7 @@ impl<R> Shard<R> {
         let (command, reads) = match kind {
             RequestKind::Command(command) => (command, false),
             // A read touches the session: what time made due happens first.
-            RequestKind::Read => (Box::new(Command { caller: Caller::anonymous(), input: Input::Expire }), true),
+            RequestKind::Read => (Box::new(touch()), true),
         };
         let after_sequence = resident.session.as_ref().map_or(0, Session::sequence);
         let outcome = step(&mut resident.session, &command, now, &self.limits);
@@ -181,7 +182,7 @@ impl<R> Shard<R> {
         let answer = if reads {
             Answer::Read(session.map(|session| Box::new(Snapshot::of(session))))
         } else {
-            Answer::Verdict(Reply { settled: outcome.settled, state: session.map(Session::state) })
+            Answer::Verdict(Reply::new(outcome.settled, session))
         };
         let traced = self.trace.then(|| match &answer {
             Answer::Verdict(reply) => Some((&reply.settled).into()),
@@ -245,108 +246,97 @@ impl<R> Shard<R> {
         }
     }
 
-    /// The sweeper found an open session past its deadline. A session in memory takes its usual way; one that is not
-    /// ends without being loaded, from what the index says of it.
-    fn expire(&mut self, head: Head, now: i64) {
+    /// The sweeper found a session in which time has something to do. A session in memory takes its usual way; one that
+    /// is not and has run out of time ends without being loaded, from what the index says of it.
+    fn due(&mut self, head: Head, now: i64, effects: &mut Vec<Effect<R>>) {
         let session_id = Arc::clone(&head.session_id);
-        let decided = self.slots.get(&session_id).and_then(Slot::session).map(Session::sequence);
-        let traced = self.traced_expiry(&session_id, decided.unwrap_or(head.sequence), now);
-        match self.slots.get_mut(&session_id) {
-            Some(slot) => {
-                let Some(resident) = slot.resident_mut() else {
-                    // Whatever it waits for will touch it, or the sweeper comes again.
-                    return;
-                };
-                let command = Command { caller: Caller::anonymous(), input: Input::Expire };
-                let was_unflushed = resident.pending.index.is_some();
-                let entries = step(&mut resident.session, &command, now, &self.limits).entries;
-                if entries.is_empty() {
-                    return;
-                }
-                let lifecycle = record(resident, entries, now);
-                resident.pending.outgoing.extend(lifecycle.into_iter().map(Outgoing::Lifecycle));
-                resident.pending.outgoing.extend(traced);
-                if !was_unflushed {
-                    self.unflushed.push(session_id);
-                }
-            }
-            None => {
-                let Some(mut pending) = expire_unloaded(&head, now) else {
-                    return;
-                };
-                pending.outgoing.extend(traced);
+        if self.slots.contains_key(&session_id) {
+            // Where it is not in memory, whatever it waits for will touch it, or the sweeper comes again.
+            self.touch(&session_id, now);
+            return;
+        }
+        match unloaded::expire(&head, now) {
+            Some(mut pending) => {
+                pending.outgoing.extend(self.traced_touch(&session_id, head.sequence, now));
                 self.slots.insert(Arc::clone(&session_id), Slot::settling(pending, now));
                 self.unflushed.push(session_id);
+            }
+            None => {
+                // Its mode has something to say, and only the session itself knows what.
+                self.slots.insert(Arc::clone(&session_id), Slot::loading(now));
+                effects.push(Effect::Load(session_id));
             }
         }
     }
 
-    fn traced_expiry(&self, session_id: &str, after_sequence: u64, now: i64) -> Option<Outgoing<R>> {
-        let command = Command { caller: Caller::anonymous(), input: Input::Expire };
+    /// Lets what time has made due happen to a session in memory.
+    fn touch(&mut self, session_id: &Arc<str>, now: i64) {
+        let Some(resident) = self.slots.get_mut(session_id).and_then(Slot::resident_mut) else {
+            return;
+        };
+        let Some(session) = &resident.session else {
+            return;
+        };
+        if now <= session.position().quiet_until_ms {
+            return;
+        }
+        let after_sequence = session.sequence();
+        let was_unflushed = resident.pending.index.is_some();
+        let entries = step(&mut resident.session, &touch(), now, &self.limits).entries;
+        if entries.is_empty() {
+            return;
+        }
+        let lifecycle = record(resident, entries, now);
+        resident.pending.outgoing.extend(lifecycle.into_iter().map(Outgoing::Lifecycle));
+        let traced = self.traced_touch(session_id, after_sequence, now);
+        let resident = self.slots.get_mut(session_id).and_then(Slot::resident_mut).expect("looked at above");
+        resident.pending.outgoing.extend(traced);
+        if !was_unflushed {
+            self.unflushed.push(Arc::clone(session_id));
+        }
+    }
+
+    fn traced_touch(&self, session_id: &str, after_sequence: u64, now: i64) -> Option<Outgoing<R>> {
         self.trace.then(|| {
             let verdict = TracedVerdict::Accepted;
-            let event = trace::Event::new(now, session_id, after_sequence, &command, &self.limits, verdict);
+            let event = trace::Event::new(now, session_id, after_sequence, &touch(), &self.limits, verdict);
             Outgoing::Trace(Box::new(event))
         })
     }
 }
 
+/// A look at a session, at which what time made due happens first.
+fn touch() -> Command {
+    Command { caller: Caller::anonymous(), input: Input::Touch }
+}
+
 /// Seals new entries into what the session has pending; returns what watchers will hear of it.
 fn record<R>(resident: &mut Resident<R>, entries: Vec<macp_wire::history::v1::Entry>, now: i64) -> Option<Lifecycle> {
     let first = entries.first()?;
-    let starts = first.sequence == 1;
     let session = resident.session.as_ref().expect("an entry belongs to a session");
     let pending = &mut resident.pending;
     if pending.index.is_none() {
         pending.expected_sequence = first.sequence - 1;
     }
+    let event = entries.iter().rev().find_map(LifecycleEvent::of);
     for entry in entries {
         let record = seal(resident.hash.as_ref(), entry);
         resident.hash = Some(record.hash);
         pending.records.push(record);
     }
     let position = session.position();
-    let summary = match &pending.index {
-        Some(index) => index.summary.clone(),
-        None => starts.then(|| session.summary().encode_to_vec().into()),
+    // What is told of a session when it begins changes only when a pause has moved its deadline.
+    let summary = match event {
+        Some(LifecycleEvent::Created | LifecycleEvent::Resumed) => Some(session.summary().encode_to_vec().into()),
+        _ => pending.index.take().and_then(|index| index.summary),
     };
     pending.index = Some(IndexUpdate {
-        open: position.state.is_open(),
-        deadline_ms: position.deadline_ms,
+        open: !position.state.is_terminal(),
+        deadline_ms: position.quiet_until_ms,
         state: position.state.to_wire().into(),
         summary,
     });
-    let event = match position.state {
-        State::Open if starts => LifecycleEvent::Created,
-        State::Open => return None,
-        State::Resolved => LifecycleEvent::Resolved,
-        State::Expired => LifecycleEvent::Expired,
-    };
-    Some(Lifecycle { event, session: session.metadata(), observed_at_ms: now })
-}
-
-/// Ends a session that is not in memory, from its index row alone.
-fn expire_unloaded<R>(head: &Head, now: i64) -> Option<slot::Pending<R>> {
-    let state = State::from_wire(head.state)?;
-    let position = Position { state, deadline_ms: head.deadline_ms, sequence: head.sequence };
-    let entry = expire(&position, now)?;
-    let record = seal(Some(&head.hash), entry);
-    let index = IndexUpdate {
-        open: false,
-        deadline_ms: head.deadline_ms,
-        state: State::Expired.to_wire().into(),
-        summary: None,
-    };
-    let mut outgoing = Vec::new();
-    match SessionMetadata::decode(head.summary.clone()) {
-        Ok(session) => outgoing.push(Outgoing::Lifecycle(Lifecycle {
-            event: LifecycleEvent::Expired,
-            session: SessionMetadata { state: State::Expired.to_wire().into(), ..session },
-            observed_at_ms: now,
-        })),
-        Err(error) => tracing::error!(session = &*head.session_id, %error, "index summary is unreadable"),
-    }
-    Some(slot::Pending { expected_sequence: head.sequence, records: vec![record], index: Some(index), outgoing })
+    event.map(|event| Lifecycle { event, session: session.metadata(), observed_at_ms: now })
 }
 
 /// Decides a request whose session cannot exist.
@@ -362,7 +352,7 @@ fn decide_absent<R>(request: Request<R>, now: i64, limits: &Limits, trace: bool)
                 let event = trace::Event::new(now, &session_id, 0, &command, limits, (&settled).into());
                 effects.push(Effect::Send(Outgoing::Trace(Box::new(event))));
             }
-            Answer::Verdict(Reply { settled, state: None })
+            Answer::Verdict(Reply::new(settled, None))
         }
     };
     effects.push(Effect::Send(Outgoing::Answer(reply, Ok(answer))));

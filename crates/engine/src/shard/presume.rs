@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use macp_kernel::trace;
-use macp_kernel::{Input, SESSION_START, Session, Settled, step};
+use macp_kernel::{Input, SESSION_START, Settled, step};
 
 use super::slot::{Flight, Resident, Slot};
 use super::{Answer, Effect, Outgoing, Reply, Request, RequestKind, Shard, record};
@@ -36,8 +36,7 @@ impl<R> Shard<R> {
             let verdict = (&outcome.settled).into();
             Box::new(trace::Event::new(now, &session_id, 0, &command, &self.limits, verdict))
         });
-        let state = resident.session.as_ref().map(Session::state);
-        let answer = Answer::Verdict(Reply { settled: outcome.settled, state });
+        let answer = Answer::Verdict(Reply::new(outcome.settled, resident.session.as_ref()));
         let outgoing = &mut resident.pending.outgoing;
         outgoing.extend(lifecycle.map(Outgoing::Lifecycle));
         outgoing.extend(trace.map(Outgoing::Trace));

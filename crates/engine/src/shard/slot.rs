@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use macp_kernel::{Command, Session, State};
+use macp_kernel::{Command, Session};
 use macp_ledger::{Hash, IndexUpdate, Record, record};
 use macp_wire::history::v1::Entry;
 
@@ -132,7 +132,7 @@ impl<R> Slot<R> {
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        self.session().is_some_and(|session| session.state() != State::Open)
+        self.session().is_some_and(|session| session.state().is_terminal())
     }
 
     pub(super) fn resident_mut(&mut self) -> Option<&mut Resident<R>> {

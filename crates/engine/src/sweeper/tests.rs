@@ -2,7 +2,10 @@
 
 use std::cell::RefCell;
 
-use macp_ledger::{Append, Failure, FailureKind, Filter, IndexUpdate, MemoryStore, Record, record};
+use bytes::Bytes;
+use macp_ledger::{
+    Append, Document, Failure, FailureKind, Filter, IndexUpdate, MemoryStore, PutMode, PutOutcome, Record, record,
+};
 use macp_wire::history::v1::Entry;
 
 use super::*;
@@ -41,6 +44,22 @@ impl Store for Probed {
 
     fn open_sessions(&self) -> Result<u64, Failure> {
         self.inner.open_sessions()
+    }
+
+    fn put_document(&self, kind: &str, key: &str, bytes: &[u8], mode: PutMode) -> Result<PutOutcome, Failure> {
+        self.inner.put_document(kind, key, bytes, mode)
+    }
+
+    fn delete_document(&self, kind: &str, key: &str) -> Result<bool, Failure> {
+        self.inner.delete_document(kind, key)
+    }
+
+    fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
+        self.inner.document(kind, key)
+    }
+
+    fn documents(&self, kind: &str, after_key: Option<&str>, limit: usize) -> Result<Vec<Document>, Failure> {
+        self.inner.documents(kind, after_key, limit)
     }
 
     fn probe(&self) -> Result<(), Failure> {

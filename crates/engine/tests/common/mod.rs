@@ -4,9 +4,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
+use bytes::Bytes;
 use macp_engine::{Engine, Error, Options, Reply, Silent};
-use macp_kernel::{Caller, Command, Input, Settled, SignatureCheck};
-use macp_ledger::{Append, AppendError, Failure, FailureKind, Filter, Head, Record, Store};
+use macp_kernel::{Caller, Command, Input, Registered, Settled, SignatureCheck};
+use macp_ledger::{
+    Append, AppendError, Document, Failure, FailureKind, Filter, Head, PutMode, PutOutcome, Record, Store,
+};
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::v1::Envelope;
 use prost::Message;
@@ -33,7 +36,10 @@ pub fn start(session: &str, ttl_ms: i64) -> Envelope {
 }
 
 pub fn command(envelope: Envelope) -> Command {
-    Command { caller: Caller::anonymous(), input: Input::Envelope { envelope, signature: SignatureCheck::Absent } }
+    Command {
+        caller: Caller::anonymous(),
+        input: Input::Envelope { envelope, signature: SignatureCheck::Absent, registered: Registered::default() },
+    }
 }
 
 pub async fn send(engine: &Engine, envelope: Envelope) -> Result<Reply, Error> {
@@ -152,6 +158,28 @@ impl<S: Store> Store for Flaky<S> {
 
     fn open_sessions(&self) -> Result<u64, Failure> {
         self.inner.open_sessions()
+    }
+
+    fn put_document(&self, kind: &str, key: &str, bytes: &[u8], mode: PutMode) -> Result<PutOutcome, Failure> {
+        if self.broken.load(Ordering::SeqCst) {
+            return Err(Self::failure());
+        }
+        self.inner.put_document(kind, key, bytes, mode)
+    }
+
+    fn delete_document(&self, kind: &str, key: &str) -> Result<bool, Failure> {
+        if self.broken.load(Ordering::SeqCst) {
+            return Err(Self::failure());
+        }
+        self.inner.delete_document(kind, key)
+    }
+
+    fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
+        self.inner.document(kind, key)
+    }
+
+    fn documents(&self, kind: &str, after_key: Option<&str>, limit: usize) -> Result<Vec<Document>, Failure> {
+        self.inner.documents(kind, after_key, limit)
     }
 
     fn probe(&self) -> Result<(), Failure> {

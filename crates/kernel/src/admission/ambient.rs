@@ -3,7 +3,7 @@
 use macp_wire::v1::{Envelope, ProgressPayload, SignalPayload};
 use prost::Message;
 
-use super::{bind_sender, check_lengths, check_payload, check_rate, check_signature, check_version};
+use super::{bind_sender, check_lengths, check_payload, check_rate, check_scope, check_signature, check_version};
 use crate::{Caller, Credential, Limits, Rejection, SignatureCheck};
 
 const SIGNAL: &str = "Signal";
@@ -35,6 +35,7 @@ fn admit(
     limits: &Limits,
 ) -> Result<Envelope, Rejection> {
     let sender = screen(envelope, caller, limits)?;
+    check_scope(envelope, caller)?;
     check_rate(caller)?;
     if envelope.message_type == PROGRESS {
         check_progress_payload(envelope)?;
@@ -69,6 +70,14 @@ fn screen_classic<'a>(envelope: &'a Envelope, caller: &'a Caller, limits: &Limit
 }
 
 fn screen_standard<'a>(envelope: &'a Envelope, caller: &'a Caller, limits: &Limits) -> Result<&'a str, Rejection> {
+    standard_shape(envelope, limits)?;
+    let sender = bind_sender(envelope, caller)?;
+    check_lengths(envelope, sender)?;
+    Ok(sender)
+}
+
+/// The shape the standard gives a Signal or Progress.
+pub(super) fn standard_shape(envelope: &Envelope, limits: &Limits) -> Result<(), Rejection> {
     check_version(envelope)?;
     check_message_id(envelope)?;
     if envelope.message_type == PROGRESS {
@@ -76,10 +85,7 @@ fn screen_standard<'a>(envelope: &'a Envelope, caller: &'a Caller, limits: &Limi
     } else if !envelope.session_id.is_empty() || !envelope.mode.trim().is_empty() {
         return Err(Rejection::invalid("a Signal names neither a session nor a mode"));
     }
-    check_payload(envelope, limits)?;
-    let sender = bind_sender(envelope, caller)?;
-    check_lengths(envelope, sender)?;
-    Ok(sender)
+    check_payload(envelope, limits)
 }
 
 fn check_message_id(envelope: &Envelope) -> Result<(), Rejection> {

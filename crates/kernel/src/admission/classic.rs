@@ -2,42 +2,45 @@
 //! decides.
 
 use macp_wire::classic::v1::SessionStartPayload;
-use macp_wire::codes::Code;
-use macp_wire::history::v1::{Entry, RecordedSignature, Terminal, entry};
-use macp_wire::v1::{Envelope, SessionState};
+use macp_wire::history::v1::{Entry, ExpiryCause, entry};
+use macp_wire::v1::Envelope;
 use prost::Message;
-use sha2::{Digest, Sha256};
 
+use super::accept::{accept, check_caps, check_open, check_skew, deadline, recorded, stated_base};
 use super::ambient::is_ambient;
-use super::{SESSION_START, bind_sender, check_lengths, check_payload, check_rate, check_signature, check_version};
+use super::{
+    SESSION_START, Submission, bind_sender, check_lengths, check_payload, check_quota, check_rate, check_scope,
+    check_signature, check_version, session_not_found, unknown_mode,
+};
 use crate::decide::{Accepted, Change, Verdict, due};
 use crate::limits::check_length;
-use crate::mode::{self, Response};
 use crate::profile::choose;
 use crate::session::{Position, Seen, Session, State};
 use crate::{
-    Binding, Caller, Limits, PARTICIPANTS_MAX, Profile, Rejection, Roster, SignatureCheck, TTL_MS_DEFAULT, TTL_MS_MAX,
+    Binding, Caller, Limits, PARTICIPANTS_MAX, Registered, Rejection, Roster, Suspension, TTL_MS_DEFAULT, TTL_MS_MAX,
+    mode, policy,
 };
 
 /// Judges a SessionStart.
 pub(crate) fn start(
     existing: Option<&Session>,
-    envelope: &Envelope,
-    signature: &SignatureCheck,
-    caller: &Caller,
+    submission: &Submission<'_>,
     now: i64,
     limits: &Limits,
 ) -> Result<Verdict, Rejection> {
-    let (sender, profile) = screen_start(envelope, caller, limits)?;
+    let Submission { envelope, signature, registered, caller } = *submission;
+    let sender = screen_start(envelope, caller, registered, limits)?;
+    check_scope(envelope, caller)?;
     check_rate(caller)?;
 
-    let mode = start_mode(profile, &envelope.mode)?;
+    let mode = mode::find_classic(&envelope.mode).ok_or_else(|| unknown_mode(&envelope.mode))?;
     let payload = SessionStartPayload::decode(envelope.payload.clone())
         .map_err(|error| Rejection::invalid(format!("payload of SessionStart: {error}")))?;
     let ttl_ms = start_ttl(payload.ttl_ms)?;
     start_versions(mode, &payload)?;
+    start_policy(&payload, registered)?;
     let roster = start_roster(&payload)?;
-    let mode_start = mode::Start { roster: &roster, context: &payload.context };
+    let mode_start = mode::Start { initiator: sender, roster: &roster, context: &payload.context };
     mode.check_context(&mode_start)?;
 
     if let Some(session) = existing {
@@ -47,8 +50,9 @@ pub(crate) fn start(
         return Err(Rejection::invalid(format!("session {:?} exists already", envelope.session_id)));
     }
 
-    start_skew(envelope, now, limits)?;
+    check_skew(envelope, now, limits)?;
     check_signature(signature, limits.signatures)?;
+    check_quota(caller)?;
     let mode_state = mode.start(&mode_start)?;
 
     let bound = Envelope { sender: sender.to_owned(), ..envelope.clone() };
@@ -58,7 +62,7 @@ pub(crate) fn start(
     seen.insert(&bound.message_id, now);
     let session = Session {
         id: bound.session_id.as_str().into(),
-        position: Position { state: State::Open, deadline_ms, sequence: 1 },
+        position: Position { state: State::Open, deadline_ms, quiet_until_ms: deadline_ms, sequence: 1 },
         ordinal: 1,
         started_at_ms: now,
         start_timestamp_ms: envelope.timestamp_unix_ms,
@@ -66,8 +70,11 @@ pub(crate) fn start(
         seen,
         activity: Default::default(),
         mode_state,
+        // Classic sessions are never suspended.
+        suspension: Suspension::new(0),
         resolution: None,
         cancelled: false,
+        expiry: ExpiryCause::Unspecified,
         binding,
     };
     let entry = Entry {
@@ -77,8 +84,8 @@ pub(crate) fn start(
         identity: caller.credential.identity().unwrap_or_default().to_owned(),
         input: Some(entry::Input::Envelope(bound)),
         signature: recorded(signature),
-        binding: Some(session.binding.to_wire(&payload, ttl_ms, deadline_ms)),
-        terminal: None,
+        binding: Some(session.binding.classic_to_wire(&payload, ttl_ms, deadline_ms)),
+        ..Entry::default()
     };
     Ok(Verdict::Accept(Box::new(Accepted { entry, change: Change::Start(Box::new(session)) })))
 }
@@ -86,21 +93,19 @@ pub(crate) fn start(
 /// Judges any other message of a session.
 pub(crate) fn message(
     session: Option<&Session>,
-    envelope: &Envelope,
-    signature: &SignatureCheck,
-    caller: &Caller,
+    submission: &Submission<'_>,
     now: i64,
     limits: &Limits,
 ) -> Result<Verdict, Rejection> {
+    let Submission { envelope, signature, caller, .. } = *submission;
     if is_ambient(envelope) {
         return Err(Rejection::invalid("Signals and Progress are passed on and never become history"));
     }
     let sender = screen_message(envelope, caller, limits)?;
+    check_scope(envelope, caller)?;
     check_rate(caller)?;
 
-    let session = session.ok_or_else(|| {
-        Rejection::new(Code::SessionNotFound, format!("there is no session {:?}", envelope.session_id))
-    })?;
+    let session = session.ok_or_else(|| session_not_found(envelope))?;
     if let Some(accepted_at_ms) = session.accepted_at(&envelope.message_id) {
         return Ok(Verdict::Duplicate { accepted_at_ms });
     }
@@ -116,46 +121,23 @@ pub(crate) fn message(
     }
     check_signature(signature, limits.signatures)?;
     let bound = Envelope { sender: sender.to_owned(), ..envelope.clone() };
-    message_caps(session, &bound)?;
-
-    let view = mode::View { roster, initiator: &session.binding.initiator };
-    let (mode_change, resolution) = match session.mode_state.judge(&view, &bound)? {
-        Response::NoOp => (None, None),
-        Response::Persist(change) => (Some(change), None),
-        Response::Resolve(resolution) => (None, Some(resolution)),
-        Response::PersistAndResolve { change, resolution } => (Some(change), Some(resolution)),
-    };
-    let terminal = resolution.as_ref().map(|resolution| Terminal {
-        state: SessionState::Resolved.into(),
-        resolution_sha256: Sha256::digest(resolution).to_vec().into(),
-        history_hash: Default::default(),
-    });
-    let entry = Entry {
-        sequence: session.position.sequence + 1,
-        ordinal: session.ordinal + 1,
-        accepted_at_unix_ms: now,
-        identity: caller.credential.identity().unwrap_or_default().to_owned(),
-        input: Some(entry::Input::Envelope(bound)),
-        signature: recorded(signature),
-        binding: None,
-        terminal,
-    };
-    let change = Change::Message { mode: mode_change, resolution };
-    Ok(Verdict::Accept(Box::new(Accepted { entry, change })))
+    check_caps(session, &bound)?;
+    accept(session, bound, submission, now)
 }
 
 /// Steps 1 to 4 of a SessionStart.
 pub(super) fn screen_start<'a>(
     envelope: &'a Envelope,
     caller: &'a Caller,
+    registered: &Registered,
     limits: &Limits,
-) -> Result<(&'a str, Profile), Rejection> {
+) -> Result<&'a str, Rejection> {
     check_version(envelope)?;
     check_payload(envelope, limits)?;
     let sender = bind_sender(envelope, caller)?;
-    let profile = choose(limits.profile, envelope, &caller.credential)?;
+    choose(limits.profile, envelope, &caller.credential, registered)?;
     check_fields(envelope, sender)?;
-    Ok((sender, profile))
+    Ok(sender)
 }
 
 /// Steps 1 to 4 of any other message.
@@ -187,19 +169,6 @@ fn check_fields(envelope: &Envelope, sender: &str) -> Result<(), Rejection> {
     check_lengths(envelope, sender)
 }
 
-fn start_mode(profile: Profile, name: &str) -> Result<mode::Kind, Rejection> {
-    let found = match profile {
-        Profile::Classic => mode::find_classic(name),
-        // No mode of the standard profile is registered.
-        Profile::Standard => None,
-    };
-    found.ok_or_else(|| unknown_mode(name))
-}
-
-fn unknown_mode(name: &str) -> Rejection {
-    Rejection::new(Code::ModeNotSupported, format!("mode {name:?} is not offered here"))
-}
-
 fn start_ttl(asked_ms: i64) -> Result<i64, Rejection> {
     match asked_ms {
         0 => Ok(TTL_MS_DEFAULT),
@@ -227,14 +196,6 @@ pub fn stated_deadline(envelope: &Envelope) -> Option<i64> {
     Some(deadline(base, start_ttl(ttl_ms).ok()?))
 }
 
-fn stated_base(envelope: &Envelope) -> Option<i64> {
-    Some(envelope.timestamp_unix_ms).filter(|timestamp_ms| *timestamp_ms > 0)
-}
-
-fn deadline(base_ms: i64, ttl_ms: i64) -> i64 {
-    base_ms.saturating_add(ttl_ms)
-}
-
 fn start_versions(mode: mode::Kind, payload: &SessionStartPayload) -> Result<(), Rejection> {
     let offered = mode.spec().version;
     if !payload.mode_version.is_empty() && payload.mode_version != offered {
@@ -246,6 +207,17 @@ fn start_versions(mode: mode::Kind, payload: &SessionStartPayload) -> Result<(),
     }
     check_length("configuration_version", &payload.configuration_version)?;
     check_length("policy_version", &payload.policy_version)
+}
+
+/// Classic sessions have no policies, and nothing may look governed that is not.
+fn start_policy(payload: &SessionStartPayload, registered: &Registered) -> Result<(), Rejection> {
+    let named = payload.policy_version.as_str();
+    if policy::find(named, registered).is_none() {
+        return Ok(());
+    }
+    Err(Rejection::invalid(format!(
+        "policy {named:?} governs standard sessions only: a classic session cannot be bound to it"
+    )))
 }
 
 fn start_roster(payload: &SessionStartPayload) -> Result<Roster, Rejection> {
@@ -264,40 +236,6 @@ fn start_roster(payload: &SessionStartPayload) -> Result<Roster, Rejection> {
     Ok(Roster::new(payload.participants.iter().map(String::as_str)))
 }
 
-/// Step 9. A wrong client clock must not keep a session alive for years.
-fn start_skew(envelope: &Envelope, now: i64, limits: &Limits) -> Result<(), Rejection> {
-    let ahead_ms = envelope.timestamp_unix_ms.saturating_sub(now);
-    if ahead_ms <= limits.skew_ms_max {
-        return Ok(());
-    }
-    Err(Rejection::operational(
-        Code::InvalidEnvelope,
-        format!(
-            "timestamp_unix_ms is {ahead_ms} ms ahead of the server's clock, a skew of at most {} ms is allowed",
-            limits.skew_ms_max
-        ),
-    ))
-}
-
-/// Step 10. The text names the deadline and where it came from, because clients exist that send a constant timestamp.
-pub(crate) fn check_open(session: &Session) -> Result<(), Rejection> {
-    let message = match session.position.state {
-        State::Open => return Ok(()),
-        State::Resolved => "the session is resolved".to_owned(),
-        State::Expired if session.cancelled => "the session was cancelled".to_owned(),
-        State::Expired => format!(
-            "the session is expired: its deadline was {}, counted from {}",
-            session.position.deadline_ms,
-            if session.start_timestamp_ms > 0 {
-                format!("the start timestamp {}", session.start_timestamp_ms)
-            } else {
-                format!("its acceptance at {}", session.started_at_ms)
-            }
-        ),
-    };
-    Err(Rejection::new(Code::SessionNotOpen, message))
-}
-
 fn message_mode(session: &Session, name: &str) -> Result<(), Rejection> {
     if name.is_empty() {
         return Ok(());
@@ -310,25 +248,4 @@ fn message_mode(session: &Session, name: &str) -> Result<(), Rejection> {
         )));
     }
     Ok(())
-}
-
-fn message_caps(session: &Session, envelope: &Envelope) -> Result<(), Rejection> {
-    let binding = &session.binding;
-    if session.position.sequence >= binding.entries_max {
-        return Err(Rejection::invalid(format!("the session is full: it may have {} entries", binding.entries_max)));
-    }
-    if session.bytes + envelope.encoded_len() as u64 > binding.bytes_max {
-        return Err(Rejection::new(
-            Code::PayloadTooLarge,
-            format!("the session is full: it may have {} bytes", binding.bytes_max),
-        ));
-    }
-    Ok(())
-}
-
-fn recorded(signature: &SignatureCheck) -> Option<RecordedSignature> {
-    match signature {
-        SignatureCheck::Valid(recorded) | SignatureCheck::Unregistered(recorded) => Some(recorded.clone()),
-        SignatureCheck::Absent | SignatureCheck::Invalid(_) => None,
-    }
 }

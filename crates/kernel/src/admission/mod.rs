@@ -1,19 +1,36 @@
 //! Who and what gets in: the checks before a session is asked, in the order of the table in docs/PROTOCOL.md.
 
+mod accept;
 mod ambient;
 pub(crate) mod classic;
+pub(crate) mod standard;
 
 use macp_wire::codes::Code;
 use macp_wire::v1::Envelope;
 
 use crate::limits::check_length;
-use crate::{Caller, Credential, Limits, PROTOCOL_VERSION, Rejection, SignatureCheck, SignatureRule};
+use crate::profile::choose;
+use crate::{
+    Caller, Credential, ID_BYTES_MAX, Limits, PROTOCOL_VERSION, Profile, Registered, Rejection, SignatureCheck,
+    SignatureRule,
+};
 
+pub(crate) use accept::{check_open, judged};
 pub use ambient::ambient;
 pub use classic::stated_deadline;
+pub use standard::shape;
 
 /// The message type that creates a session.
 pub const SESSION_START: &str = "SessionStart";
+
+/// An envelope with everything that is known about it before it is put in order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Submission<'a> {
+    pub(crate) envelope: &'a Envelope,
+    pub(crate) signature: &'a SignatureCheck,
+    pub(crate) registered: &'a Registered,
+    pub(crate) caller: &'a Caller,
+}
 
 /// Steps 1 to 4 alone: the sender an envelope counts as, or its refusal. A share of requests is taken only for what
 /// comes as far as step 5, so that nobody uses up a share in someone else's name.
@@ -22,7 +39,11 @@ pub fn screen<'a>(envelope: &'a Envelope, caller: &'a Caller, limits: &Limits) -
         return ambient::screen(envelope, caller, limits);
     }
     match envelope.message_type.as_str() {
-        SESSION_START => classic::screen_start(envelope, caller, limits).map(|(sender, _)| sender),
+        SESSION_START => match choose(limits.profile, envelope, &caller.credential, &Registered::default()) {
+            Ok(Profile::Standard) => standard::screen(envelope, caller, limits),
+            // A start that may choose no profile is refused at its place in the classic order.
+            Ok(Profile::Classic) | Err(_) => classic::screen_start(envelope, caller, &Registered::default(), limits),
+        },
         _ => classic::screen_message(envelope, caller, limits),
     }
 }
@@ -73,12 +94,52 @@ fn check_lengths(envelope: &Envelope, sender: &str) -> Result<(), Rejection> {
     fields.iter().try_for_each(|(field, value)| check_length(field, value))
 }
 
-/// Step 5.
+/// First part of step 5: what the credential may be used for.
+fn check_scope(envelope: &Envelope, caller: &Caller) -> Result<(), Rejection> {
+    let scope = &caller.scope;
+    if envelope.message_type == SESSION_START && !scope.may_start {
+        return Err(Rejection::operational(Code::Forbidden, "this credential may not start sessions"));
+    }
+    if let Some(modes) = &scope.modes
+        && !modes.contains(envelope.mode.as_str())
+    {
+        let message = format!("this credential is not for mode {:?}", cut(&envelope.mode));
+        return Err(Rejection::operational(Code::Forbidden, message));
+    }
+    Ok(())
+}
+
+fn session_not_found(envelope: &Envelope) -> Rejection {
+    Rejection::new(Code::SessionNotFound, format!("there is no session {:?}", cut(&envelope.session_id)))
+}
+
+fn unknown_mode(name: &str) -> Rejection {
+    Rejection::new(Code::ModeNotSupported, format!("mode {:?} is not offered here", cut(name)))
+}
+
+/// What a message shows of a name that may be of any length.
+fn cut(name: &str) -> &str {
+    match name.char_indices().nth(ID_BYTES_MAX) {
+        Some((at, _)) => &name[..at],
+        None => name,
+    }
+}
+
+/// Last part of step 5.
 fn check_rate(caller: &Caller) -> Result<(), Rejection> {
     if !caller.over_rate {
         return Ok(());
     }
     Err(Rejection::operational(Code::RateLimited, "too many requests from this sender in the last minute; retry later"))
+}
+
+/// The last question about a start, because it is the one that depends on the caller's other sessions.
+fn check_quota(caller: &Caller) -> Result<(), Rejection> {
+    if !caller.over_quota {
+        return Ok(());
+    }
+    let message = "this credential allows no more open sessions; end one of them first";
+    Err(Rejection::operational(Code::RateLimited, message))
 }
 
 /// Last part of step 11.

@@ -6,13 +6,17 @@
 //! entry, so that the cost of a message does not grow with the age of the session.
 
 pub mod classic;
+mod extension;
 mod spec;
+pub mod standard;
 
 use bytes::Bytes;
 use macp_wire::v1::Envelope;
 
-use crate::{Rejection, Roster};
+use crate::policy::Policy;
+use crate::{Rejection, Roster, Suspension};
 
+pub use extension::Extension;
 pub use spec::{Determinism, Spec};
 
 /// Full name of the decision mode, in both profiles.
@@ -24,7 +28,9 @@ pub const MULTI_ROUND: &str = "macp.mode.multi_round.v1";
 /// What a mode may know when a session starts.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
+    pub initiator: &'a str,
     pub roster: &'a Roster,
+    /// Of a classic start.
     pub context: &'a [u8],
 }
 
@@ -33,6 +39,26 @@ pub struct Start<'a> {
 pub struct View<'a> {
     pub roster: &'a Roster,
     pub initiator: &'a str,
+    /// As bound at the start.
+    pub mode_version: &'a str,
+    pub configuration_version: &'a str,
+    /// What governs the session; classic sessions have the inert default.
+    pub policy: &'a Policy,
+    /// Of a session in an extension mode.
+    pub extension: Option<&'a Extension>,
+    pub suspension: &'a Suspension,
+    /// When the message was accepted.
+    pub now_ms: i64,
+}
+
+/// A message the mode itself will write into the history at a time, unless something happens first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scheduled {
+    pub at_ms: i64,
+    pub message_type: &'static str,
+    pub message_id: String,
+    pub sender: String,
+    pub payload: Bytes,
 }
 
 /// A mode's answer to a message it accepts.
@@ -64,6 +90,22 @@ pub trait Mode {
 
     /// The state a session starts with. Asked last, after the context was found good.
     fn start(start: &Start<'_>) -> Result<Self::State, Rejection>;
+
+    /// Whether the sender may send such a message at all. Asked before anything else about it.
+    fn authorize(_view: &View<'_>, _state: &Self::State, _envelope: &Envelope) -> Result<(), Rejection> {
+        Ok(())
+    }
+
+    /// What only the runtime may send: refuses a client's message that pretends to be one. Not asked on replay, nor of
+    /// the runtime's own messages.
+    fn check_client(_envelope: &Envelope) -> Result<(), Rejection> {
+        Ok(())
+    }
+
+    /// What the mode will say by itself, and when.
+    fn scheduled(_view: &View<'_>, _state: &Self::State) -> Option<Scheduled> {
+        None
+    }
 
     /// Looks at a message and never touches anything.
     fn judge(view: &View<'_>, state: &Self::State, envelope: &Envelope) -> Result<Response<Self::Change>, Rejection>;
@@ -103,12 +145,24 @@ macro_rules! modes {
                 match self { $(Kind::$kind => <$mode as Mode>::check_context(start),)+ }
             }
 
+            pub(crate) fn check_client(self, envelope: &Envelope) -> Result<(), Rejection> {
+                match self { $(Kind::$kind => <$mode as Mode>::check_client(envelope),)+ }
+            }
+
             pub(crate) fn start(self, start: &Start<'_>) -> Result<State, Rejection> {
                 match self { $(Kind::$kind => <$mode as Mode>::start(start).map(State::$kind),)+ }
             }
         }
 
         impl State {
+            pub(crate) fn authorize(&self, view: &View<'_>, envelope: &Envelope) -> Result<(), Rejection> {
+                match self { $(State::$kind(state) => <$mode as Mode>::authorize(view, state, envelope),)+ }
+            }
+
+            pub(crate) fn scheduled(&self, view: &View<'_>) -> Option<Scheduled> {
+                match self { $(State::$kind(state) => <$mode as Mode>::scheduled(view, state),)+ }
+            }
+
             pub(crate) fn judge(
                 &self,
                 view: &View<'_>,
@@ -139,6 +193,13 @@ macro_rules! modes {
 modes! {
     ClassicDecision: classic::decision::Decision,
     ClassicMultiRound: classic::multi_round::MultiRound,
+    Decision: standard::decision::Decision,
+    Proposal: standard::proposal::Proposal,
+    Task: standard::task::Task,
+    Handoff: standard::handoff::Handoff,
+    Quorum: standard::quorum::Quorum,
+    MultiRound: standard::multi_round::MultiRound,
+    Extension: standard::extension::PassThrough,
 }
 
 impl<C> Response<C> {
@@ -161,6 +222,19 @@ pub fn find_classic(name: &str) -> Option<Kind> {
         let spec = kind.spec();
         spec.profile == crate::Profile::Classic && (spec.name == name || spec.aliases.contains(&name))
     })
+}
+
+/// The built-in mode of the standard profile behind a name.
+pub fn find_standard(name: &str) -> Option<Kind> {
+    ALL.iter().copied().find(|kind| {
+        let spec = kind.spec();
+        spec.profile == crate::Profile::Standard && *kind != Kind::Extension && spec.name == name
+    })
+}
+
+/// Whether a name belongs to a built-in mode of either profile.
+pub fn is_builtin(name: &str) -> bool {
+    find_standard(name).is_some() || find_classic(name).is_some()
 }
 
 /// Whether only the classic profile knows the name.

@@ -5,7 +5,9 @@ use std::fmt::{Debug, Write as _};
 use bytes::Bytes;
 use macp_wire::history::v1::entry::Input;
 use macp_wire::history::v1::{Binding, Entry, RecordedSignature, TtlExpired};
-use macp_wire::v1::{Envelope, Root, SessionCancelPayload};
+use macp_wire::v1::{
+    Envelope, ModeDescriptor, PolicyDescriptor, Root, SessionCancelPayload, SessionResumePayload, SessionSuspendPayload,
+};
 
 /// Name of a field, and its two values as text.
 type Difference = (&'static str, (String, String));
@@ -31,8 +33,17 @@ macro_rules! first {
 /// Where two entries differ. The hash of what came before is the ledger's to fill in and `verify`'s to check, so the
 /// end of a session is compared without it.
 pub(super) fn difference(expected: &Entry, found: &Entry) -> Option<Difference> {
-    let Entry { sequence, ordinal, accepted_at_unix_ms, identity, input: _, signature, binding: _, terminal: _ } =
-        expected;
+    let Entry {
+        sequence,
+        ordinal,
+        accepted_at_unix_ms,
+        identity,
+        input: _,
+        signature,
+        binding: _,
+        terminal: _,
+        synthetic,
+    } = expected;
     let ends =
         |entry: &Entry| entry.terminal.as_ref().map(|terminal| (terminal.state, terminal.resolution_sha256.clone()));
     shown("sequence", sequence, &found.sequence)
@@ -41,6 +52,7 @@ pub(super) fn difference(expected: &Entry, found: &Entry) -> Option<Difference> 
         .or_else(|| shown("identity", identity, &found.identity))
         .or_else(|| input(expected.input.as_ref(), found.input.as_ref()))
         .or_else(|| shown("signature", signature, &found.signature))
+        .or_else(|| shown("synthetic", synthetic, &found.synthetic))
         .or_else(|| binding(expected.binding.as_ref(), found.binding.as_ref()))
         .or_else(|| shown("terminal", &ends(expected), &ends(found)))
 }
@@ -54,10 +66,16 @@ fn input(expected: Option<&Input>, found: Option<&Input>) -> Option<Difference> 
             Envelope { macp_version, mode, message_type, message_id, session_id, sender, timestamp_unix_ms, payload }
         ),
         (Some(Input::TtlExpired(expected)), Some(Input::TtlExpired(found))) => {
-            first!("input.", expected, found, TtlExpired { deadline_unix_ms })
+            first!("input.", expected, found, TtlExpired { deadline_unix_ms, cause })
         }
         (Some(Input::SessionCancel(expected)), Some(Input::SessionCancel(found))) => {
             first!("input.", expected, found, SessionCancelPayload { reason, cancelled_by })
+        }
+        (Some(Input::SessionSuspend(expected)), Some(Input::SessionSuspend(found))) => {
+            first!("input.", expected, found, SessionSuspendPayload { reason, suspended_by })
+        }
+        (Some(Input::SessionResume(expected)), Some(Input::SessionResume(found))) => {
+            first!("input.", expected, found, SessionResumePayload { reason, resumed_by, banked_ms })
         }
         (expected, found) => shown("input", &kind(expected), &kind(found)),
     }
@@ -69,6 +87,8 @@ fn kind(input: Option<&Input>) -> &'static str {
         Some(Input::Envelope(_)) => "envelope",
         Some(Input::TtlExpired(_)) => "ttl_expired",
         Some(Input::SessionCancel(_)) => "session_cancel",
+        Some(Input::SessionSuspend(_)) => "session_suspend",
+        Some(Input::SessionResume(_)) => "session_resume",
     }
 }
 
@@ -96,6 +116,10 @@ fn binding(expected: Option<&Binding>, found: Option<&Binding>) -> Option<Differ
                 bytes_max,
                 intent,
                 ttl_ms,
+                policy,
+                suspend_ms_max,
+                extension_mode,
+                extension_promoted,
             }
         ),
         (expected, found) => {
@@ -116,6 +140,7 @@ trait Shown: PartialEq + Debug {
     }
 }
 
+impl Shown for bool {}
 impl Shown for i32 {}
 impl Shown for i64 {}
 impl Shown for u32 {}
@@ -125,6 +150,8 @@ impl Shown for String {}
 impl Shown for Vec<String> {}
 impl Shown for Vec<Root> {}
 impl Shown for Option<RecordedSignature> {}
+impl Shown for Option<PolicyDescriptor> {}
+impl Shown for Option<ModeDescriptor> {}
 impl Shown for Option<(i32, Bytes)> {}
 
 impl Shown for Bytes {

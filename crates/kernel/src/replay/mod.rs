@@ -7,19 +7,25 @@
 mod compare;
 mod fields;
 mod versions;
+mod what_if;
+
+use std::sync::Arc;
 
 use bytes::Bytes;
-use macp_wire::history::v1::{Binding, Entry, RecordedSignature, entry};
+use macp_wire::history::v1::{self as history, Binding, Entry, RecordedSignature, entry};
 use macp_wire::v1::Envelope;
 
 pub use compare::Divergence;
 pub use versions::Versions;
+pub use what_if::WhatIf;
 
 use crate::decide::Verdict;
-use crate::mode::Determinism;
+use crate::mode::{Determinism, Extension};
+use crate::policy::{self, Policy};
 use crate::signature::verify_bytes;
 use crate::{
-    Caller, Command, Input, Limits, ProfileSetting, Session, SignatureCheck, SignatureRule, State, apply, decide,
+    Caller, Command, Input, Limits, ProfileSetting, Registered, Session, SignatureCheck, SignatureRule, State, apply,
+    decide,
 };
 
 /// What to replay under.
@@ -62,6 +68,8 @@ pub struct Replayer {
     options: Options,
     slot: Option<Session>,
     limits: Limits,
+    /// What the history itself holds of what was registered when it began.
+    registered: Registered,
     entries: u64,
     /// The first difference of a what-if, which goes on after it.
     divergence: Option<Divergence>,
@@ -89,7 +97,7 @@ impl Replayer {
         if self.slot.is_none() {
             self.begin(recorded)?;
         }
-        let command = command(recorded)?;
+        let command = command(recorded, &self.registered)?;
         if let (Some(session), Input::Envelope { envelope, .. }) = (&self.slot, &command.input)
             && envelope.session_id != **session.id()
         {
@@ -141,6 +149,7 @@ impl Replayer {
             .ok_or_else(|| Stop::Refused("the first entry says nothing of what the session is bound to".into()))?;
         versions::check(binding, &self.options)?;
         self.limits = replay_limits(binding);
+        self.registered = bound(binding)?;
         Ok(())
     }
 
@@ -155,30 +164,55 @@ impl Replayer {
 }
 
 /// The limits a replay decides under: those bound to the session, and none of a server's.
-fn replay_limits(binding: &Binding) -> Limits {
+pub(super) fn replay_limits(binding: &Binding) -> Limits {
     Limits {
         payload_bytes_max: u64::MAX,
         skew_ms_max: i64::MAX,
         session_entries_max: binding.entries_max,
         session_bytes_max: binding.bytes_max,
-        profile: ProfileSetting::Classic,
+        profile: match binding.profile() {
+            history::Profile::Standard => ProfileSetting::Standard,
+            history::Profile::Classic | history::Profile::Unspecified => ProfileSetting::Classic,
+        },
         signatures: SignatureRule::Optional,
     }
 }
 
+/// What the first entry holds of the policy and the extension mode the session was born under.
+pub(super) fn bound(binding: &Binding) -> Result<Registered, Stop> {
+    let policy = binding.policy.as_ref().map(|descriptor| {
+        if *descriptor == policy::default_policy().descriptor {
+            return Ok(Arc::clone(policy::default_policy()));
+        }
+        let read = Policy::read(descriptor.clone());
+        read.map(Arc::new).map_err(|error| Stop::Refused(format!("the bound policy is not one: {error}")))
+    });
+    let extension = binding
+        .extension_mode
+        .as_ref()
+        .map(|descriptor| Arc::new(Extension { descriptor: descriptor.clone(), promoted: binding.extension_promoted }));
+    Ok(Registered { policy: policy.transpose()?, extension })
+}
+
 /// The command behind an entry.
-fn command(recorded: &Entry) -> Result<Command, Stop> {
-    let caller = match recorded.identity.as_str() {
+pub(super) fn command(recorded: &Entry, registered: &Registered) -> Result<Command, Stop> {
+    let mut caller = match recorded.identity.as_str() {
         "" => Caller::anonymous(),
         identity => Caller::identified(identity),
     };
+    // A role may have given the right to do it, which was the server's configuration and not the session's.
+    caller.scope.may_cancel = true;
+    caller.scope.may_suspend = true;
     let input = match &recorded.input {
+        Some(entry::Input::Envelope(envelope)) if recorded.synthetic => Input::Synthetic { envelope: envelope.clone() },
         Some(entry::Input::Envelope(envelope)) => {
             let signature = signature_check(envelope, recorded.signature.as_ref());
-            Input::Envelope { envelope: envelope.clone(), signature }
+            Input::Envelope { envelope: envelope.clone(), signature, registered: registered.clone() }
         }
         Some(entry::Input::SessionCancel(cancel)) => Input::Cancel { reason: cancel.reason.clone() },
-        Some(entry::Input::TtlExpired(_)) => Input::Expire,
+        Some(entry::Input::SessionSuspend(suspend)) => Input::Suspend { reason: suspend.reason.clone() },
+        Some(entry::Input::SessionResume(resume)) => Input::Resume { reason: resume.reason.clone() },
+        Some(entry::Input::TtlExpired(expired)) => Input::Expire(expired.cause()),
         None => {
             return Err(Stop::Refused(format!(
                 "entry {} holds an input this implementation does not know",
@@ -211,6 +245,8 @@ fn step(recorded: &Entry, state: State) -> Step {
             (envelope.message_type.as_str(), envelope.message_id.as_str(), envelope.sender.as_str())
         }
         Some(entry::Input::SessionCancel(cancel)) => ("SessionCancel", "", cancel.cancelled_by.as_str()),
+        Some(entry::Input::SessionSuspend(suspend)) => ("SessionSuspend", "", suspend.suspended_by.as_str()),
+        Some(entry::Input::SessionResume(resume)) => ("SessionResume", "", resume.resumed_by.as_str()),
         Some(entry::Input::TtlExpired(_)) => ("TtlExpired", "", ""),
         None => ("", "", ""),
     };

@@ -16,8 +16,8 @@ pub struct Versions {
 /// Refuses a history this implementation cannot decide again, and versions other than the bound ones unless they were
 /// asked for as a what-if.
 pub(super) fn check(binding: &Binding, options: &Options) -> Result<(), Stop> {
-    if binding.profile != i32::from(Profile::Classic) {
-        return Err(unknown("profile", binding.profile.to_string(), "classic".into()));
+    if binding.profile() == Profile::Unspecified {
+        return Err(unknown("profile", binding.profile.to_string(), "classic or standard".into()));
     }
     if binding.protocol_version != PROTOCOL_VERSION {
         return Err(unknown("protocol version", binding.protocol_version.clone(), PROTOCOL_VERSION.into()));
@@ -29,9 +29,14 @@ pub(super) fn check(binding: &Binding, options: &Options) -> Result<(), Stop> {
         let found = binding.semantics_revision.to_string();
         return Err(unknown("semantics revision", found, SEMANTICS_REVISION.to_string()));
     }
-    let kind = mode::find_classic(&binding.mode)
-        .ok_or_else(|| Stop::Refused(format!("mode {:?} is not known here", binding.mode)))?;
+    let kind = match binding.profile() {
+        Profile::Standard if binding.extension_mode.is_some() => Some(mode::Kind::Extension),
+        Profile::Standard => mode::find_standard(&binding.mode),
+        Profile::Classic | Profile::Unspecified => mode::find_classic(&binding.mode),
+    };
+    let kind = kind.ok_or_else(|| Stop::Refused(format!("mode {:?} is not known here", binding.mode)))?;
     let spec = kind.spec();
+    let version = binding.extension_mode.as_ref().map_or(spec.version, |extension| &extension.mode_version);
     if options.semantic && !spec.determinism.covers_outcome() {
         return Err(Stop::Refused(format!(
             "mode {:?} is {}: replay covers its course, not its outcome",
@@ -41,8 +46,8 @@ pub(super) fn check(binding: &Binding, options: &Options) -> Result<(), Stop> {
     }
     check_requested(binding, options)?;
     let wanted = options.versions.mode_version.as_ref().unwrap_or(&binding.mode_version);
-    if wanted != spec.version {
-        return Err(unknown("mode version", wanted.clone(), spec.version.into()));
+    if wanted != version {
+        return Err(unknown("mode version", wanted.clone(), version.into()));
     }
     Ok(())
 }

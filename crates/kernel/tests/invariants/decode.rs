@@ -2,10 +2,13 @@
 //! being written and read again.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
-use macp_kernel::replay::{Options, Replayer};
+use macp_kernel::policy::{Policy, default_policy, validate};
+use macp_kernel::replay::{Options, Replayer, WhatIf};
 use macp_kernel::{
-    Caller, Command, Input, Limits, ProfileSetting, Session, SignatureCheck, ambient, signature, step, trace,
+    Caller, Command, Input, Limits, ProfileSetting, Registered, Session, SignatureCheck, ambient, signature, step,
+    trace,
 };
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::history::v1::Entry;
@@ -14,8 +17,9 @@ use macp_wire::modes::multi_round::v1::ContributePayload;
 use macp_wire::payload::{self, ClassicPayload};
 use macp_wire::signing::signing_bytes;
 use macp_wire::v1::{
-    CancelSessionRequest, CommitmentPayload, Envelope, GetSessionRequest, InitializeRequest, ListSessionsRequest,
-    ProgressPayload, SendRequest, SessionCancelPayload, SignalPayload, StreamSessionRequest,
+    self, CancelSessionRequest, CommitmentPayload, Envelope, GetSessionRequest, InitializeRequest, ListSessionsRequest,
+    ModeDescriptor, PolicyDescriptor, ProgressPayload, SendRequest, SessionCancelPayload, SessionResumePayload,
+    SessionSuspendPayload, SignalPayload, StreamSessionRequest,
 };
 use prost::Message;
 
@@ -30,6 +34,8 @@ pub fn everything(bytes: &[u8]) {
     as_history(bytes);
     as_trace(bytes);
     as_signature(bytes);
+    as_policy(bytes);
+    as_standard_payload(bytes);
 }
 
 fn messages(bytes: &[u8]) {
@@ -48,6 +54,10 @@ fn messages(bytes: &[u8]) {
     protobuf::<SessionCancelPayload>(bytes);
     protobuf::<SignalPayload>(bytes);
     protobuf::<ProgressPayload>(bytes);
+    protobuf::<SessionSuspendPayload>(bytes);
+    protobuf::<SessionResumePayload>(bytes);
+    protobuf::<ModeDescriptor>(bytes);
+    protobuf::<v1::SessionStartPayload>(bytes);
 }
 
 /// Written again, a message is stable. Bytes and not values are compared, because a NaN equals nothing.
@@ -82,8 +92,8 @@ fn classic_payload<P: ClassicPayload + Debug>(bytes: &[u8]) {
 fn as_command(envelope: Envelope) {
     let caller = Caller::anonymous();
     let limits = Limits::default();
-    let input = Input::Envelope { envelope, signature: SignatureCheck::Absent };
-    let Input::Envelope { envelope, signature } = &input else { unreachable!("just made") };
+    let input = Input::Envelope { envelope, signature: SignatureCheck::Absent, registered: Registered::default() };
+    let Input::Envelope { envelope, signature, .. } = &input else { unreachable!("just made") };
     if ambient(envelope, signature, &caller, &limits).is_some() {
         return;
     }
@@ -140,7 +150,7 @@ fn started(mode: &str, context: &[u8]) -> Option<Session> {
         payload: payload.encode_to_vec().into(),
         ..shell("start")
     };
-    let input = Input::Envelope { envelope, signature: SignatureCheck::Absent };
+    let input = Input::Envelope { envelope, signature: SignatureCheck::Absent, registered: Registered::default() };
     let limits = Limits { profile: ProfileSetting::Classic, ..Limits::default() };
     let mut slot = None;
     step(&mut slot, &Command { caller: Caller::anonymous(), input }, NOW, &limits);
@@ -168,12 +178,17 @@ fn as_history(mut bytes: &[u8]) {
         }
     }
     let mut replayer = Replayer::new(Options { what_if: true, ..Options::default() });
+    let mut what_if = WhatIf::new(Policy::clone(default_policy()));
+    let mut reproduced = true;
     while let Some((length, rest)) = bytes.split_first() {
         let (record, rest) = rest.split_at(usize::from(*length).min(rest.len()));
         bytes = rest;
-        if let Ok(entry) = Entry::decode(record)
-            && replayer.feed(&entry).is_err()
-        {
+        let Ok(entry) = Entry::decode(record) else {
+            continue;
+        };
+        // What cannot be reproduced says so, and is not asked further.
+        reproduced = reproduced && what_if.feed(&entry).is_ok();
+        if replayer.feed(&entry).is_err() {
             break;
         }
     }
@@ -192,4 +207,105 @@ fn as_signature(bytes: &[u8]) {
     let (signature, key) = bytes.split_at(bytes.len().min(64));
     let forged = signature::verify_bytes(&shell("m1"), signature, key);
     assert!(forged.is_err(), "nobody guesses a signature");
+}
+
+/// The bytes as a descriptor, and as the rules of one for every mode. What is accepted once is accepted again, as the
+/// same policy, and governs a session.
+fn as_policy(bytes: &[u8]) {
+    if let Some(descriptor) = protobuf::<PolicyDescriptor>(bytes) {
+        accepted_again(&descriptor);
+    }
+    let Ok(rules) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    for (mode, message_types) in STANDARD {
+        let descriptor = PolicyDescriptor {
+            policy_id: "policy.fuzzed".into(),
+            mode: (*mode).to_owned(),
+            rules: rules.to_owned(),
+            schema_version: 1,
+            ..PolicyDescriptor::default()
+        };
+        let Some(policy) = accepted_again(&descriptor) else {
+            continue;
+        };
+        let registered = Registered { policy: Some(Arc::new(policy)), extension: None };
+        let mut slot = started_standard(mode, &registered);
+        assert!(slot.is_some(), "a valid policy lets a session start");
+        for message_type in *message_types {
+            say(&mut slot, mode, message_type, b"", &registered);
+        }
+    }
+}
+
+fn accepted_again(descriptor: &PolicyDescriptor) -> Option<Policy> {
+    let policy = validate(descriptor).ok()?;
+    assert_eq!(validate(&policy.descriptor).as_ref(), Ok(&policy));
+    Some(policy)
+}
+
+/// Every mode of the standard profile and what may be said in it.
+const STANDARD: &[(&str, &[&str])] = &[
+    ("macp.mode.decision.v1", &["Proposal", "Evaluation", "Objection", "Vote", "Commitment"]),
+    ("macp.mode.proposal.v1", &["Proposal", "CounterProposal", "Accept", "Reject", "Withdraw", "Commitment"]),
+    (
+        "macp.mode.task.v1",
+        &["TaskRequest", "TaskAccept", "TaskReject", "TaskUpdate", "TaskComplete", "TaskFail", "Commitment"],
+    ),
+    ("macp.mode.handoff.v1", &["HandoffOffer", "HandoffContext", "HandoffAccept", "HandoffDecline", "Commitment"]),
+    ("macp.mode.quorum.v1", &["ApprovalRequest", "Approve", "Reject", "Abstain", "Commitment"]),
+    ("ext.multi_round.v1", &["Contribute", "Commitment"]),
+];
+
+/// The bytes as the payload of every message of every standard mode, twice: the second time some of them stand on what
+/// the first did.
+fn as_standard_payload(bytes: &[u8]) {
+    let registered = Registered::default();
+    for (mode, message_types) in STANDARD {
+        let mut slot = started_standard(mode, &registered);
+        for message_type in message_types.iter().chain(*message_types) {
+            say(&mut slot, mode, message_type, bytes, &registered);
+        }
+        let command = standard_command(mode, "SessionStart", "start", bytes, &registered);
+        step(&mut None, &command, NOW, &Limits::default());
+    }
+}
+
+fn started_standard(mode: &str, registered: &Registered) -> Option<Session> {
+    let payload = v1::SessionStartPayload {
+        participants: vec!["alice".into(), "bob".into()],
+        mode_version: "1.0.0".into(),
+        configuration_version: "c1".into(),
+        policy_version: registered.policy.as_ref().map(|policy| policy.id().to_owned()).unwrap_or_default(),
+        ttl_ms: 60_000,
+        ..v1::SessionStartPayload::default()
+    };
+    let command = standard_command(mode, "SessionStart", "start", &payload.encode_to_vec(), registered);
+    let mut slot = None;
+    step(&mut slot, &command, NOW, &Limits::default());
+    slot
+}
+
+fn say(slot: &mut Option<Session>, mode: &str, message_type: &str, payload: &[u8], registered: &Registered) {
+    let ordinal = slot.as_ref().map_or(0, Session::ordinal);
+    let command = standard_command(mode, message_type, &format!("m{ordinal}"), payload, registered);
+    step(slot, &command, NOW, &Limits::default());
+}
+
+fn standard_command(
+    mode: &str,
+    message_type: &str,
+    message_id: &str,
+    payload: &[u8],
+    registered: &Registered,
+) -> Command {
+    let envelope = Envelope {
+        mode: mode.to_owned(),
+        message_type: message_type.to_owned(),
+        session_id: "5e551000-0000-4000-8000-000000000001".into(),
+        payload: payload.to_vec().into(),
+        ..shell(message_id)
+    };
+    let input = Input::Envelope { envelope, signature: SignatureCheck::Absent, registered: registered.clone() };
+    Command { caller: Caller::identified("alice"), input }
 }

@@ -4,10 +4,12 @@
 //! The small alphabets (three senders, a handful of ids and words) make commands meet: retries, votes on proposals
 //! that exist, contributions that agree. Where the alphabets choose "raw", the script's own bytes go in unread.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ed25519_dalek::{Signer, SigningKey};
-use macp_kernel::{Caller, Command, Credential, Input, Limits, ProfileSetting, SignatureCheck, SignatureRule};
+use macp_kernel::{
+    Caller, Command, Credential, Input, Limits, ProfileSetting, Registered, SignatureCheck, SignatureRule,
+};
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::history::v1::RecordedSignature;
 use macp_wire::signature::v1::EnvelopeSignature;
@@ -15,10 +17,28 @@ use macp_wire::signing::signing_bytes;
 use macp_wire::v1::Envelope;
 use prost::Message;
 
+use super::reader::Reader;
+use super::standard::Topic;
+
+/// Enough for every choice of a policy.
+const CANDIDATE_BYTES: usize = 24;
 const EPOCH_MS: i64 = 1_700_000_000_000;
 const STEPS_MAX: usize = 400;
-/// Two sessions at a time, and one id of the form today's standard asks for.
-const SESSIONS: [&str; 6] = ["s1", "s1", "s1", "s2", "s2", "3f2504e0-4f89-41d3-9a0c-0305e82c330"];
+/// Two classic sessions at a time, two standard ones, and one of either kind with an id of the standard's form.
+const SESSIONS: [&str; 9] = [
+    "s1",
+    "s1",
+    "s2",
+    "3f2504e0-4f89-41d3-9a0c-0305e82c330",
+    STANDARD_SESSIONS[0],
+    STANDARD_SESSIONS[0],
+    STANDARD_SESSIONS[0],
+    STANDARD_SESSIONS[1],
+    STANDARD_SESSIONS[1],
+];
+/// Where the standard ones begin.
+const STANDARD_FROM: usize = 4;
+const STANDARD_SESSIONS: [&str; 2] = ["5e551001-0000-4000-8000-00000000000", "5e551002-0000-7000-8000-00000000000"];
 /// Some weigh more than others, so that rosters meet their members.
 const SENDERS: [&str; 8] = ["alice", "bob", "alice", "bob", "carol", "alice", "bob", ""];
 const MODES: [&str; 9] = [
@@ -47,7 +67,7 @@ const PAUSES_MS: [i64; 5] = [0, 1, 7, 100, 0];
 const LONG_PAUSES_MS: [i64; 6] = [900, 30_000, 59_999, 60_000, 60_001, -40];
 const TTLS_MS: [i64; 12] = [0, 60_000, 0, 86_400_000, 0, 1_000, 0, 90_000, 0, 1, -1, 86_400_001];
 /// After so many steps a script turns to other sessions, since most have ended by then.
-const STEPS_PER_GENERATION: usize = 30;
+const STEPS_PER_GENERATION: usize = 50;
 const MESSAGES: [(&str, &str); 16] = [
     ("Proposal", r#"{"proposal_id":"p1"}"#),
     ("Proposal", r#"{"proposal_id":"p2","option":"o"}"#),
@@ -72,6 +92,8 @@ const MESSAGES: [(&str, &str); 16] = [
 pub struct Script {
     pub limits: Limits,
     pub steps: Vec<Step>,
+    /// What a candidate policy is drawn from, to ask what it would have changed.
+    pub candidate: Vec<u8>,
 }
 
 #[derive(Clone, Debug)]
@@ -85,54 +107,32 @@ impl Script {
     pub fn from_bytes(bytes: &[u8]) -> Script {
         let mut reader = Reader(bytes);
         let limits = limits(&mut reader);
+        let candidate = reader.take(CANDIDATE_BYTES).to_vec();
+        let (classic, standard) = SESSIONS.split_at(STANDARD_FROM);
+        let sessions = reader.pick(&[standard, &SESSIONS, classic, standard]);
         let mut steps = Vec::new();
         let mut now = EPOCH_MS;
         let mut touched = BTreeSet::new();
+        let mut topics: BTreeMap<String, Topic> = BTreeMap::new();
         while !reader.0.is_empty() && steps.len() < STEPS_MAX {
             now += if reader.one_in(24) { reader.pick(&LONG_PAUSES_MS) } else { reader.pick(&PAUSES_MS) };
             let generation = steps.len() / STEPS_PER_GENERATION;
-            let session_id = format!("{}{}", reader.pick(&SESSIONS), generation % 10);
+            let session_id = format!("{}{}", reader.pick(sessions), generation % 10);
             let is_new = touched.insert(session_id.clone());
-            steps.push(step(&mut reader, now, session_id, is_new));
-        }
-        Script { limits, steps }
-    }
-}
-
-/// Bytes read as choices. At their end every choice is the first.
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn byte(&mut self) -> u8 {
-        match self.0.split_first() {
-            Some((first, rest)) => {
-                self.0 = rest;
-                *first
+            if STANDARD_SESSIONS.iter().any(|standard| session_id.starts_with(standard)) {
+                let topic = topics.entry(session_id.clone()).or_insert_with(|| Topic::draw(&mut reader));
+                steps.push(standard_step(&mut reader, topic, now, session_id, is_new));
+            } else {
+                steps.push(step(&mut reader, now, session_id, is_new));
             }
-            None => 0,
         }
-    }
-
-    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[usize::from(self.byte()) % choices.len()]
-    }
-
-    /// True for one byte in `count`.
-    fn one_in(&mut self, count: u8) -> bool {
-        self.byte() % count == count - 1
-    }
-
-    fn raw(&mut self) -> Vec<u8> {
-        let length = usize::from(self.byte() % 64).min(self.0.len());
-        let (raw, rest) = self.0.split_at(length);
-        self.0 = rest;
-        raw.to_vec()
+        Script { limits, steps, candidate }
     }
 }
 
 fn limits(reader: &mut Reader<'_>) -> Limits {
     let mut limits = Limits::default();
-    match reader.byte() % 16 {
+    match reader.byte() % 32 {
         10 => limits.session_entries_max = 4,
         11 => limits.session_bytes_max = 300,
         12 => limits.payload_bytes_max = 20,
@@ -154,12 +154,26 @@ fn step(reader: &mut Reader<'_>, at_ms: i64, session_id: String, is_new: bool) -
         }
         10..=13 if is_new => envelope(start(reader, &session_id, at_ms), reader),
         0 => envelope(start(reader, &session_id, at_ms), reader),
-        14 if reader.one_in(2) => Input::Expire,
+        14 if reader.one_in(2) => Input::Touch,
+        14 => Input::Suspend { reason: "why not".into() },
         15 if reader.one_in(3) => Input::Cancel { reason: String::from_utf8_lossy(&reader.raw()).into_owned() },
         13 if reader.one_in(4) => raw_envelope(reader, &session_id),
         _ => envelope(message(reader, &session_id, at_ms), reader),
     };
     let caller = caller(reader, &input);
+    Step { at_ms, session_id, command: Command { caller, input } }
+}
+
+/// A standard session, spoken to in every way; now and then as if it were a classic one.
+fn standard_step(reader: &mut Reader<'_>, topic: &Topic, at_ms: i64, session_id: String, is_new: bool) -> Step {
+    let (caller, input) = match reader.byte() % 16 {
+        1..=14 if is_new => topic.start(&session_id, at_ms, reader),
+        0 => topic.start(&session_id, at_ms, reader),
+        11 | 12 => topic.control(reader),
+        13 => (Caller::anonymous(), Input::Touch),
+        14 if reader.one_in(2) => return step(reader, at_ms, session_id, false),
+        _ => topic.message(&session_id, reader),
+    };
     Step { at_ms, session_id, command: Command { caller, input } }
 }
 
@@ -181,7 +195,7 @@ fn plain_start(reader: &mut Reader<'_>, session_id: &str) -> Input {
         ..Envelope::default()
     };
     let signature = SignatureCheck::Valid(sign(&envelope));
-    Input::Envelope { envelope, signature }
+    Input::Envelope { envelope, signature, registered: Registered::default() }
 }
 
 /// A start with anything in it.
@@ -241,10 +255,10 @@ fn envelope(envelope: Envelope, reader: &mut Reader<'_>) -> Input {
         14 => SignatureCheck::Invalid("forged".into()),
         _ => SignatureCheck::Absent,
     };
-    Input::Envelope { envelope, signature }
+    Input::Envelope { envelope, signature, registered: Registered::default() }
 }
 
-fn sign(envelope: &Envelope) -> RecordedSignature {
+pub fn sign(envelope: &Envelope) -> RecordedSignature {
     let key = SigningKey::from_bytes(&[7; 32]);
     let signature = key.sign(&signing_bytes(envelope)).to_bytes();
     RecordedSignature {
@@ -259,7 +273,7 @@ fn raw_envelope(reader: &mut Reader<'_>, session_id: &str) -> Input {
     let envelope = Envelope::decode(raw.as_slice()).unwrap_or_default();
     // A command is always about the session it is put in order for.
     let envelope = Envelope { session_id: session_id.to_owned(), ..envelope };
-    Input::Envelope { envelope, signature: SignatureCheck::Absent }
+    Input::Envelope { envelope, signature: SignatureCheck::Absent, registered: Registered::default() }
 }
 
 /// Mostly nobody in particular or the sender itself; sometimes someone else, no one, or one too many.
@@ -271,7 +285,7 @@ fn caller(reader: &mut Reader<'_>, input: &Input) -> Caller {
     match reader.byte() % 16 {
         10..=12 => Caller::identified(sender),
         13 => Caller::identified("bob"),
-        14 => Caller { credential: Credential::Refused("no".into()), over_rate: false },
+        14 => Caller { credential: Credential::Refused("no".into()), ..Caller::default() },
         15 => Caller { over_rate: true, ..Caller::anonymous() },
         _ => Caller::anonymous(),
     }

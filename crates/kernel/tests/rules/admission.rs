@@ -1,6 +1,8 @@
 //! ADM: the order of the checks, no trace of what was refused, duplicates, and Signals.
 
-use macp_kernel::{Caller, Command, Credential, Input, Limits, SignatureCheck, SignatureRule, decide, screen};
+use macp_kernel::{
+    Caller, Command, Credential, Input, Limits, Registered, SignatureCheck, SignatureRule, decide, screen,
+};
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::codes::Code;
 use macp_wire::v1::{Envelope, ProgressPayload, SignalPayload};
@@ -48,8 +50,8 @@ const COMMON: [Flaw; 6] = [
             attempt.caller.credential = Credential::Identity("mallory".into());
         }
     }),
-    flaw("4 fields", "INVALID_ENVELOPE", "session_id", |attempt| {
-        attempt.envelope.session_id = "x".repeat(257);
+    flaw("4 fields", "INVALID_ENVELOPE", "message_id", |attempt| {
+        attempt.envelope.message_id = "x".repeat(257);
     }),
     flaw("5 rate", "RATE_LIMITED", "too many", |attempt| attempt.caller.over_rate = true),
 ];
@@ -142,7 +144,7 @@ fn good_message() -> Attempt {
     Attempt {
         world,
         caller: Caller::anonymous(),
-        envelope: vote("m1", "p1"),
+        envelope: Envelope { mode: "decision".into(), ..vote("m1", "p1") },
         start: SessionStartPayload::default(),
         signature: SignatureCheck::Absent,
     }
@@ -326,7 +328,11 @@ fn adm_2_deciding_changes_nothing() {
     let before = world.session().clone();
     let command = Command {
         caller: Caller::anonymous(),
-        input: Input::Envelope { envelope: proposal("m1", "p1"), signature: SignatureCheck::Absent },
+        input: Input::Envelope {
+            envelope: proposal("m1", "p1"),
+            signature: SignatureCheck::Absent,
+            registered: Registered::default(),
+        },
     };
     let decided = || format!("{:?}", decide(Some(world.session()), &command, NOW, &Limits::default()));
     assert_eq!(decided(), decided());

@@ -1,6 +1,6 @@
 //! MODE-1, MODE-2 and MODE-5 on classic Decision sessions.
 
-use macp_kernel::{State, mode};
+use macp_kernel::{Profile, State, mode};
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::codes::Code;
 use macp_wire::history::v1::entry;
@@ -291,12 +291,21 @@ fn mode_1_a_response_is_one_atomic_change() {
 fn mode_1_every_mode_is_found_by_its_names() {
     for kind in mode::ALL {
         let spec = kind.spec();
-        assert_eq!(mode::find_classic(spec.name), Some(*kind));
+        match (spec.profile, kind) {
+            (Profile::Classic, _) => assert_eq!(mode::find_classic(spec.name), Some(*kind)),
+            // Found in the registry that holds it, not by a name of its own.
+            (Profile::Standard, mode::Kind::Extension) => assert_eq!(mode::find_standard(spec.name), None),
+            (Profile::Standard, _) => assert_eq!(mode::find_standard(spec.name), Some(*kind)),
+        }
         for alias in spec.aliases {
             assert_eq!(mode::find_classic(alias), Some(*kind), "{alias}");
         }
         let descriptor = spec.descriptor();
         assert_eq!((descriptor.mode.as_str(), descriptor.mode_version.as_str()), (spec.name, spec.version));
+        if *kind == mode::Kind::Extension {
+            // Its message types are those of the descriptor it was registered with.
+            continue;
+        }
         for terminal in &descriptor.terminal_message_types {
             assert!(descriptor.message_types.contains(terminal), "{terminal}");
         }

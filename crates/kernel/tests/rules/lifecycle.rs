@@ -259,7 +259,7 @@ fn rpc_9_cancel_of_a_terminal_session_changes_nothing() {
 
 #[test]
 fn rpc_9_cancel_is_the_initiators() {
-    let refused = Caller { credential: Credential::Refused("expired token".into()), over_rate: false };
+    let refused = Caller { credential: Credential::Refused("expired token".into()), ..Caller::default() };
     let callers = [
         (Caller::identified("alice"), "accepted"),
         (Caller::identified("bob"), "FORBIDDEN"),

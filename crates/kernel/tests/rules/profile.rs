@@ -96,23 +96,33 @@ fn profile_2_fields_from_7_up_do_not_choose() {
 
 #[test]
 fn profile_3_everything_else_is_standard() {
-    // No mode of the standard profile is offered here, so what is standard is refused by name.
-    let modes = ["macp.mode.task.v1", "macp.mode.quorum.v1", "ext.multi_round.v1", "nonsense"];
-    for mode in modes {
-        for caller in [Caller::anonymous(), Caller::identified("alice")] {
-            let start = Envelope { mode: mode.into(), ..start() };
-            assert_eq!(word(&World::new().send_as(caller, start)), "MODE_NOT_SUPPORTED", "{mode}");
-        }
+    for mode in ["macp.mode.task.v1", "macp.mode.quorum.v1", "ext.multi_round.v1"] {
+        let payload = participants(&["alice", "bob"]);
+        let payload = SessionStartPayload { participants: payload.participants, ..standard_payload() };
+        let start = Envelope { mode: mode.into(), session_id: UUID.into(), ..start_with(&payload) };
+        assert_eq!(word(&World::new().send(start.clone())), "UNAUTHENTICATED", "{mode}");
+        let mut world = World::new();
+        assert_eq!(word(&world.send_as(Caller::identified("alice"), start)), "accepted", "{mode}");
+        let binding = world.history(UUID)[0].binding.clone().expect("the first entry binds");
+        assert_eq!(binding.profile(), macp_wire::history::v1::Profile::Standard);
     }
+    // What names nothing with a profile is answered by whether a credential came with it.
+    let start = Envelope { mode: "nonsense".into(), session_id: "short".into(), ..start() };
+    assert_eq!(word(&World::new().send(start.clone())), "MODE_NOT_SUPPORTED");
+    assert_eq!(word(&World::new().send_as(Caller::identified("alice"), start)), "INVALID_SESSION_ID");
 }
 
 #[test]
 fn profile_3_a_credential_never_falls_back_to_classic_rules() {
-    for payload in [SessionStartPayload::default(), participants(&["alice"]), standard_payload()] {
-        for session_id in [SESSION, UUID] {
-            let settled = World::new().send_as(Caller::identified("alice"), decision(session_id, &payload));
-            assert_eq!(word(&settled), "MODE_NOT_SUPPORTED");
-        }
+    let cases = [
+        (SESSION, standard_payload(), "INVALID_SESSION_ID"),
+        (UUID, SessionStartPayload::default(), "INVALID_ENVELOPE"),
+        (UUID, participants(&["alice"]), "INVALID_ENVELOPE"),
+        (UUID, standard_payload(), "accepted"),
+    ];
+    for (session_id, payload, expected) in cases {
+        let settled = World::new().send_as(Caller::identified("alice"), decision(session_id, &payload));
+        assert_eq!(word(&settled), expected, "{session_id} {payload:?}");
     }
 }
 
@@ -138,6 +148,35 @@ fn profile_a_start_for_an_existing_session_is_answered_by_its_own_profile() {
     let mut world = World::started(start());
     let arriving = Envelope { mode: "macp.mode.decision.v1".into(), ..start() };
     let settled = world.send_as(Caller::identified("alice"), arriving.clone());
-    assert_eq!(word(&settled), "MODE_NOT_SUPPORTED");
+    assert_eq!(word(&settled), "INVALID_SESSION_ID");
     assert_eq!(word(&world.send(arriving)), "duplicate");
+
+    let mut world = World::started(Envelope { session_id: UUID.into(), ..start() });
+    let arriving = Envelope { message_id: "another".into(), ..decision(UUID, &standard_payload()) };
+    assert_eq!(word(&world.send_as(Caller::identified("alice"), arriving)), "SESSION_ALREADY_EXISTS");
+}
+
+#[test]
+fn profile_setting_standard_refuses_classic_starts() {
+    let refused = |envelope: Envelope| {
+        let mut world = World::new();
+        world.limits.profile = ProfileSetting::Standard;
+        word(&world.send(envelope)).to_owned()
+    };
+    for mode in ["decision", "multi_round", "macp.mode.multi_round.v1"] {
+        assert_eq!(refused(Envelope { mode: mode.into(), ..start() }), "MODE_NOT_SUPPORTED", "{mode}");
+    }
+    for mode in ["", "macp.mode.decision.v1"] {
+        assert_eq!(refused(Envelope { mode: mode.into(), ..start() }), "INVALID_ENVELOPE", "{mode}");
+    }
+    assert_eq!(refused(decision(UUID, &standard_payload())), "UNAUTHENTICATED");
+}
+
+/// Nothing may look governed that is not.
+#[test]
+fn profile_a_classic_start_names_no_registered_policy() {
+    for (policy, expected) in [("policy.std.majority", "INVALID_ENVELOPE"), ("house-rules-7", "accepted")] {
+        let payload = SessionStartPayload { policy_version: policy.into(), ..SessionStartPayload::default() };
+        World::new().expect(start_with(&payload), expected);
+    }
 }

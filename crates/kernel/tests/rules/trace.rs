@@ -24,7 +24,7 @@ fn eventful() -> World {
     world.send(Envelope { mode: "nonsense".into(), ..vote("m2", "p1") });
     world.send(Envelope { macp_version: "9".into(), ..vote("m2", "p1") });
     world.send_as(Caller { over_rate: true, ..Caller::anonymous() }, vote("m2", "p1"));
-    let refused = Caller { credential: Credential::Refused("no".into()), over_rate: false };
+    let refused = Caller { credential: Credential::Refused("no".into()), ..Caller::default() };
     world.send_as(refused, vote("m2", "p1"));
     let unregistered = SignatureCheck::Unregistered(RecordedSignature::default());
     world.send_signed(Caller::identified("bob"), by("", vote("m2", "p1")), unregistered);

@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use macp_kernel::mode::View;
 use macp_kernel::trace::{Event, TracedVerdict};
-use macp_kernel::{Caller, Command, Input, Limits, Rejection, Session, Settled, SignatureCheck, ambient, step};
+use macp_kernel::{
+    Caller, Command, Input, Limits, Registered, Rejection, Session, Settled, SignatureCheck, ambient, step,
+};
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::history::v1::Entry;
 use macp_wire::v1::Envelope;
@@ -134,7 +135,10 @@ impl World {
 
     pub(crate) fn send_signed(&mut self, caller: Caller, envelope: Envelope, signature: SignatureCheck) -> Settled {
         let session_id = envelope.session_id.clone();
-        self.run(&session_id, Command { caller, input: Input::Envelope { envelope, signature } })
+        self.run(
+            &session_id,
+            Command { caller, input: Input::Envelope { envelope, signature, registered: Registered::default() } },
+        )
     }
 
     pub(crate) fn cancel(&mut self, caller: Caller, session_id: &str, reason: &str) -> Settled {
@@ -143,7 +147,7 @@ impl World {
 
     /// What the background timer does.
     pub(crate) fn expire(&mut self, session_id: &str) -> Settled {
-        self.run(session_id, Command { caller: Caller::anonymous(), input: Input::Expire })
+        self.run(session_id, Command { caller: Caller::anonymous(), input: Input::Touch })
     }
 
     /// Sends without a credential and compares the verdict.
@@ -175,7 +179,7 @@ impl World {
             Ok(_) => TracedVerdict::Relayed,
             Err(rejection) => rejection.into(),
         };
-        let input = Input::Envelope { envelope: envelope.clone(), signature };
+        let input = Input::Envelope { envelope: envelope.clone(), signature, registered: Registered::default() };
         let command = Command { caller, input };
         self.trace.push(Event::new(self.now, &envelope.session_id, 0, &command, &self.limits, verdict));
         relayed
@@ -213,9 +217,7 @@ impl World {
     #[track_caller]
     pub(crate) fn mode_state(&self) -> serde_json::Value {
         let session = self.session();
-        let binding = session.binding();
-        let view = View { roster: &binding.roster, initiator: &binding.initiator };
-        session.mode_state().describe(&view)
+        session.describe_mode()
     }
 
     #[track_caller]

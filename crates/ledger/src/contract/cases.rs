@@ -1,4 +1,4 @@
-//! The promises of a store, one by one.
+//! The promises of a store about histories, one by one.
 
 use bytes::Bytes;
 
@@ -9,7 +9,7 @@ use crate::record::Record;
 use crate::store::{Append, AppendError, Filter, Store};
 
 /// A promise in words, and its test on an empty store.
-type Case = (&'static str, fn(&dyn Store));
+pub(super) type Case = (&'static str, fn(&dyn Store));
 
 pub(super) const CASES: &[Case] = &[
     ("an empty store answers everything with nothing", empty),

@@ -4,6 +4,7 @@
 //! a store with a naive model under random operations.
 
 mod cases;
+mod documents;
 pub mod model;
 pub mod random;
 pub mod sample;
@@ -12,7 +13,7 @@ use crate::store::Store;
 
 /// Runs every case against a fresh, empty store of its own; panics on the first broken promise.
 pub fn run(make: impl Fn() -> Box<dyn Store>) {
-    for (name, case) in cases::CASES {
+    for (name, case) in cases::CASES.iter().chain(documents::CASES) {
         println!("contract: {name}");
         case(&*make());
     }

@@ -1,8 +1,8 @@
 //! The durable store: one SQLite database in a data directory.
 //!
 //! ```text
-//!  append ──▶ writer (one connection, one sync per batch) ──▶ macp.db-wal ──checkpoint thread──▶ macp.db
-//!  head, read, list, due ──▶ readers (a few read-only connections)
+//!  append, put_document ──▶ writer (one connection, one sync per batch) ──▶ macp.db-wal ──checkpoint thread──▶ macp.db
+//!  head, read, list, due, document ──▶ readers (a few read-only connections)
 //! ```
 //!
 //! A batch is stored when its commit has been synced, and never in part. One process owns a directory for writing;
@@ -26,6 +26,8 @@ use std::fs::{DirBuilder, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use bytes::Bytes;
+
 pub use self::lock::LOCK_FILE;
 pub use self::options::{Options, Synchronous};
 
@@ -34,6 +36,7 @@ use self::connection::Place;
 use self::lock::DirectoryLock;
 use self::readers::Readers;
 use self::writer::Writer;
+use crate::documents::{self, Document, PutMode, PutOutcome};
 use crate::failure::{Failure, FailureKind};
 use crate::record::Record;
 use crate::store::{Append, AppendError, Filter, Head, Store};
@@ -41,7 +44,7 @@ use crate::store::{Append, AppendError, Filter, Head, Store};
 /// Name of the database file in the data directory.
 pub const DATABASE_FILE: &str = "macp.db";
 
-/// Keeps histories in a SQLite database.
+/// Keeps histories and documents in a SQLite database.
 #[derive(Debug)]
 pub struct SqliteStore {
     readers: Readers,
@@ -130,6 +133,17 @@ impl Writing {
             writer
         })
     }
+
+    /// Writes, and sees to it that the log is emptied when it has grown long enough.
+    fn write<T>(&self, write: impl FnOnce(&mut Writer) -> T) -> T {
+        let mut writer = self.writer();
+        let result = write(&mut writer);
+        // If even the size of the log cannot be learned, a checkpoint will show why.
+        if writer.log_pages().map_or(true, |pages| pages >= self.checkpoint_pages) {
+            self.checkpointer.wake();
+        }
+        result
+    }
 }
 
 impl Store for SqliteStore {
@@ -137,17 +151,10 @@ impl Store for SqliteStore {
         if batch.is_empty() {
             return Vec::new();
         }
-        let writing = match self.writing() {
-            Ok(writing) => writing,
-            Err(failure) => return vec![Err(failure.into()); batch.len()],
-        };
-        let mut writer = writing.writer();
-        let results = writer.append(batch);
-        // If even the size of the log cannot be learned, a checkpoint will show why.
-        if writer.log_pages().map_or(true, |pages| pages >= writing.checkpoint_pages) {
-            writing.checkpointer.wake();
+        match self.writing() {
+            Ok(writing) => writing.write(|writer| writer.append(batch)),
+            Err(failure) => vec![Err(failure.into()); batch.len()],
         }
-        results
     }
 
     fn head(&self, session_id: &str) -> Result<Option<Head>, Failure> {
@@ -178,6 +185,23 @@ impl Store for SqliteStore {
 
     fn open_sessions(&self) -> Result<u64, Failure> {
         self.readers.open_sessions()
+    }
+
+    fn put_document(&self, kind: &str, key: &str, bytes: &[u8], mode: PutMode) -> Result<PutOutcome, Failure> {
+        documents::validate(kind, key)?;
+        self.writing()?.write(|writer| writer.put_document(kind, key, bytes, mode))
+    }
+
+    fn delete_document(&self, kind: &str, key: &str) -> Result<bool, Failure> {
+        self.writing()?.write(|writer| writer.delete_document(kind, key))
+    }
+
+    fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
+        self.readers.document(kind, key)
+    }
+
+    fn documents(&self, kind: &str, after_key: Option<&str>, limit: usize) -> Result<Vec<Document>, Failure> {
+        self.readers.documents(kind, after_key, limit)
     }
 
     fn probe(&self) -> Result<(), Failure> {

@@ -11,6 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::connection::Place;
 use crate::chain::Hash;
+use crate::documents::Document;
 use crate::failure::Failure;
 use crate::record::Record;
 use crate::store::{Filter, Head};
@@ -41,6 +42,9 @@ const NEXT_DEADLINE: &str = "SELECT deadline_ms FROM sessions INDEXED BY session
 const OPEN_SESSIONS: &str = "SELECT count(*) FROM sessions INDEXED BY sessions_deadline WHERE open = 1";
 const READ: &str = "SELECT sequence, bytes, hash FROM entries \
      WHERE session = (SELECT key FROM sessions WHERE id = ?1) AND sequence > ?2 ORDER BY sequence LIMIT ?3";
+const DOCUMENT: &str = "SELECT bytes FROM documents WHERE kind = ?1 AND key = ?2";
+const DOCUMENTS: &str = "SELECT key, bytes FROM documents WHERE kind = ?1 AND key > ?2 ORDER BY key LIMIT ?3";
+const DOCUMENTS_FIRST: &str = "SELECT key, bytes FROM documents WHERE kind = ?1 ORDER BY key LIMIT ?2";
 
 #[derive(Debug)]
 pub(super) struct Readers {
@@ -107,6 +111,23 @@ impl Readers {
         self.with(|connection| connection.prepare_cached(OPEN_SESSIONS)?.query_row([], |row| unsigned(row, 0)))
     }
 
+    pub(super) fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
+        self.with(|connection| document(connection, kind, key))
+    }
+
+    pub(super) fn documents(
+        &self,
+        kind: &str,
+        after_key: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Document>, Failure> {
+        let limit = row_limit(limit);
+        self.with(|connection| match after_key {
+            None => documents(connection, DOCUMENTS_FIRST, params![kind, limit]),
+            Some(after_key) => documents(connection, DOCUMENTS, params![kind, after_key, limit]),
+        })
+    }
+
     /// Runs one short read; a connection that failed is not used again.
     fn with<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Failure> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -126,6 +147,16 @@ impl Readers {
 /// The index row of a session, over any connection.
 pub(super) fn head(connection: &Connection, session_id: &str) -> rusqlite::Result<Option<Head>> {
     connection.prepare_cached(HEAD)?.query_row([session_id], head_row).optional()
+}
+
+/// The bytes of a document, over any connection.
+pub(super) fn document(connection: &Connection, kind: &str, key: &str) -> rusqlite::Result<Option<Bytes>> {
+    connection.prepare_cached(DOCUMENT)?.query_row([kind, key], |row| blob(row, 0)).optional()
+}
+
+fn documents(connection: &Connection, sql: &str, params: impl Params) -> rusqlite::Result<Vec<Document>> {
+    let row = |row: &Row<'_>| Ok(Document { key: Arc::from(row.get_ref(0)?.as_str()?), bytes: blob(row, 1)? });
+    connection.prepare_cached(sql)?.query_map(params, row)?.collect()
 }
 
 fn heads(connection: &Connection, sql: &str, params: impl Params) -> rusqlite::Result<Vec<Head>> {
@@ -178,13 +209,26 @@ mod tests {
         let path = directory.path().join("test.db");
         let place = Place { path, options: Options::default(), immutable: false };
         let connection = place.create_writer().unwrap();
-        for sql in [HEAD, LIST, LIST_FIRST, LIST_OPEN, LIST_OPEN_FIRST, DUE, NEXT_DEADLINE, OPEN_SESSIONS, READ] {
+        for sql in [
+            HEAD,
+            LIST,
+            LIST_FIRST,
+            LIST_OPEN,
+            LIST_OPEN_FIRST,
+            DUE,
+            NEXT_DEADLINE,
+            OPEN_SESSIONS,
+            READ,
+            DOCUMENT,
+            DOCUMENTS,
+            DOCUMENTS_FIRST,
+        ] {
             let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
             let count = statement.parameter_count();
             let nulls = vec![rusqlite::types::Null; count];
             let steps = statement.query_map(rusqlite::params_from_iter(nulls), |row| row.get::<_, String>(3)).unwrap();
             for step in steps.map(Result::unwrap) {
-                let walks = ["USING INDEX", "USING COVERING INDEX", "USING INTEGER PRIMARY KEY"];
+                let walks = ["USING INDEX", "USING COVERING INDEX", "USING INTEGER PRIMARY KEY", "USING PRIMARY KEY"];
                 let is_walk = walks.iter().any(|walk| step.contains(walk));
                 assert!(is_walk || step.contains("SCALAR SUBQUERY"), "{sql}: {step}");
                 assert!(!step.contains("TEMP B-TREE"), "{sql}: {step}");

@@ -30,6 +30,14 @@ CREATE TABLE entries (
     UNIQUE (session, sequence)
 ) STRICT;
 
+-- Small documents that belong to no session.
+CREATE TABLE documents (
+    kind TEXT NOT NULL,
+    key TEXT NOT NULL,
+    bytes BLOB NOT NULL,
+    PRIMARY KEY (kind, key)
+) STRICT, WITHOUT ROWID;
+
 -- A place to write to when the question is whether writing works.
 CREATE TABLE probe (
     id INTEGER PRIMARY KEY CHECK (id = 1),

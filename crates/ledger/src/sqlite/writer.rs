@@ -9,6 +9,8 @@
 //!
 //! What is answered as stored is synced; what is answered as failed is shown by no read.
 
+mod documents;
+
 use std::sync::Arc;
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
@@ -127,14 +129,7 @@ impl Writer {
 
     /// After a failed commit: opens the database anew and answers what is there.
     fn settle(&mut self, failure: Failure, plan: Plan<'_>) -> Vec<Result<(), AppendError>> {
-        self.connection = None;
-        self.known.clear();
-        if self.ensure_open().is_ok() {
-            // A commit that works overwrites what the failed one may have left in the log, so that no recovery can
-            // bring it back. If it does not work, the next successful append does the same; the failure that is
-            // reported is the first one, which caused all this.
-            let _ = self.touch();
-        }
+        self.reopen_after_commit();
         let is_stored = |session: &SessionPlan<'_>| {
             let (append, record) = session.last();
             let connection = self.connection.as_ref()?;
@@ -149,6 +144,17 @@ impl Writer {
             Err(error) => Err(error),
         };
         plan.verdicts.into_iter().map(answer).collect()
+    }
+
+    /// After a failed commit: a new connection, from which can be read what is really there.
+    fn reopen_after_commit(&mut self) {
+        self.reset();
+        if self.ensure_open().is_ok() {
+            // A commit that works overwrites what the failed one may have left in the log, so that no recovery can
+            // bring it back. If it does not work, the next successful append does the same; the failure that is
+            // reported is the first one, which caused all this.
+            let _ = self.touch();
+        }
     }
 
     /// Writes durably without changing what anyone can see.

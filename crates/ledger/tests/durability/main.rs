@@ -1,5 +1,6 @@
-//! What `append` acknowledged survives a crash that forgets everything not synced.
+//! What the store acknowledged survives a crash that forgets everything not synced.
 
+mod documents;
 mod image;
 mod vfs;
 
@@ -74,18 +75,24 @@ fn run(synchronous: Synchronous, random: &mut Random) -> Run {
 }
 
 /// The moments worth crashing at: around every sync and acknowledgement, and some in between.
-fn points(run: &Run, random: &mut Random) -> Vec<usize> {
+fn points(events: &[Event], opened: usize, random: &mut Random) -> Vec<usize> {
     let mut points: Vec<usize> = Vec::new();
-    for (position, event) in run.events.iter().enumerate() {
+    for (position, event) in events.iter().enumerate() {
         if matches!(event, Event::Sync { .. } | Event::Acknowledged(_)) {
             points.extend([position, position + 1]);
         }
     }
-    points.extend((0..60).map(|_| random.below(run.events.len() as u64 + 1) as usize));
-    points.retain(|point| *point >= run.opened);
+    points.extend((0..60).map(|_| random.below(events.len() as u64 + 1) as usize));
+    points.retain(|point| *point >= opened);
     points.sort_unstable();
     points.dedup();
     points
+}
+
+/// How much had been acknowledged by the end of these events.
+fn acknowledged(events: &[Event]) -> usize {
+    let count = |event: &Event| if let Event::Acknowledged(count) = event { Some(*count) } else { None };
+    events.iter().rev().find_map(count).unwrap_or(0)
 }
 
 /// Opens the image and says what of the promise does not hold there.
@@ -107,11 +114,7 @@ fn check(run: &Run, point: usize, keep: impl FnMut() -> bool) -> Result<(), Stri
         }
         found.insert(head.session_id.to_string(), (head.sequence, head.hash));
     }
-    let acknowledged = run.events[..point]
-        .iter()
-        .rev()
-        .find_map(|event| if let Event::Acknowledged(batches) = event { Some(*batches) } else { None })
-        .unwrap_or(0);
+    let acknowledged = acknowledged(&run.events[..point]);
     // A batch that was under way may be there, whole, or not at all.
     let allowed = acknowledged..=(acknowledged + 1).min(run.states.len() - 1);
     if !allowed.clone().any(|batches| run.states[batches] == found) {
@@ -127,7 +130,7 @@ fn acknowledged_batches_survive_every_crash() {
     println!("MACP_SEED={seed}");
     let mut random = Random::new(seed);
     let run = run(Synchronous::Full, &mut random);
-    let points = points(&run, &mut random);
+    let points = points(&run.events, run.opened, &mut random);
     println!("{} batches, {} events, {} crash points", run.states.len() - 1, run.events.len(), points.len());
     for point in points {
         check(&run, point, || false).unwrap_or_else(|lost| panic!("crash after event {point}: {lost}"));
@@ -144,7 +147,10 @@ fn the_same_test_finds_the_loss_when_nothing_is_synced() {
     let mut random = Random::new(seed);
     let run = run(Synchronous::Off, &mut random);
     assert!(!run.events.iter().any(|event| matches!(event, Event::Sync { .. })));
-    let lost = points(&run, &mut random).into_iter().filter(|point| check(&run, *point, || false).is_err()).count();
+    let lost = points(&run.events, run.opened, &mut random)
+        .into_iter()
+        .filter(|point| check(&run, *point, || false).is_err())
+        .count();
     assert!(lost > BATCHES_MIN / 2, "only {lost} crashes were noticed");
 }
 

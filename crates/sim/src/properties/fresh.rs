@@ -34,7 +34,7 @@ impl Knowledge {
         let told = self.sessions.entry(Arc::clone(session_id)).or_default();
         told.sequence = told.sequence.max(sequence);
         if told.end.is_none() {
-            told.end = state.filter(|state| !state.is_open());
+            told.end = state.filter(|state| state.is_terminal());
         }
     }
 
@@ -47,18 +47,24 @@ impl Knowledge {
                 let state = State::from_wire(snapshot.metadata.state);
                 self.learn(session_id, snapshot.sequence, state);
             }
-            Answer::Verdict(Reply { settled, state }) => {
+            Answer::Verdict(Reply { settled, state, .. }) => {
                 let message = match (&asked.what, settled) {
                     (What::Message { message_id, .. }, Settled::Accepted { .. } | Settled::Duplicate { .. }) => {
                         truth.message(session_id, message_id).map_or(0, |(sequence, _)| sequence)
+                    }
+                    (What::Control { kind, reason }, Settled::Accepted { .. }) => {
+                        let course = truth.session(session_id);
+                        let first = course.and_then(|course| course.controls(*kind, reason).next());
+                        first.map_or(0, |(sequence, _)| sequence)
                     }
                     _ => 0,
                 };
                 let implied = match state {
                     None => 0,
-                    Some(State::Open) => 1,
                     // The end is the last entry.
-                    Some(_) => truth.sequence(session_id),
+                    Some(state) if state.is_terminal() => truth.sequence(session_id),
+                    // At least as far as where it was so for the first time.
+                    Some(state) => truth.session(session_id).and_then(|course| course.first(*state)).unwrap_or(1),
                 };
                 if state.is_some() {
                     self.learn(session_id, message.max(implied), *state);

@@ -1,5 +1,5 @@
-//! Once faults end, every request is answered, exactly once and without an error, and every session past its deadline
-//! has ended.
+//! Once faults end, every request is answered, exactly once and without an error, and whatever time makes due has
+//! happened: an accept by silence, the end of a pause that took too long, the end at the deadline.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use macp_engine::Error;
 
 use crate::oracle::Asked;
 use crate::properties::{Property, Violation};
-use crate::truth::Truth;
+use crate::truth::{Course, Truth};
 
 pub(crate) fn check_known(number: u64, asked: Option<Asked>) -> Result<Asked, Violation> {
     asked.ok_or_else(|| Property::Liveness.violated(format!("request {number} was answered twice")))
@@ -28,11 +28,12 @@ pub(crate) fn check_answered(asked: &BTreeMap<u64, Asked>) -> Result<(), Violati
     }
 }
 
-/// Everything is past its deadline and the sweeper found nothing more to do.
-pub(crate) fn check_ended(truth: &Truth) -> Result<(), Violation> {
-    let open = truth.sessions.iter().find(|(_, course)| course.state().is_some_and(|state| state.is_open()));
-    Property::Liveness.holds(open.is_none(), || {
-        let id = open.map(|(id, _)| id);
-        format!("session {id:?} is past its deadline and still open")
+/// The sweeper found nothing more to do: nothing is left that time should have done.
+pub(crate) fn check_due(truth: &Truth, now: i64) -> Result<(), Violation> {
+    let is_due = |course: &Course| course.quiet_until_ms().is_some_and(|until_ms| until_ms < now);
+    let due = truth.sessions.iter().find(|(_, course)| is_due(course));
+    Property::Liveness.holds(due.is_none(), || {
+        let due = due.map(|(id, course)| (id, course.state(), course.quiet_until_ms()));
+        format!("at {now} time has something to do in {due:?} and nobody does it")
     })
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod acknowledged;
 pub(crate) mod bounded;
+pub(crate) mod controls;
 pub(crate) mod duplicates;
 pub(crate) mod durable;
 pub(crate) mod fresh;
@@ -9,6 +10,7 @@ pub(crate) mod liveness;
 pub(crate) mod published;
 pub(crate) mod refused;
 pub(crate) mod terminal;
+pub(crate) mod timely;
 pub(crate) mod traced;
 
 use std::fmt;
@@ -34,6 +36,8 @@ pub enum Property {
     Published,
     /// An answer knows everything that anyone was told before it was asked for.
     Fresh,
+    /// Time does what it should when it should: pauses move deadlines, silence answers when its time is up.
+    Timely,
     /// A recorded trace replays to the same verdicts.
     Traced,
     /// What nobody uses leaves memory.

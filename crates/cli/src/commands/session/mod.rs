@@ -1,6 +1,6 @@
 //! `macp session`: sessions of a server, and of a data directory where reading is enough.
 
-mod cancel;
+mod control;
 mod list;
 mod log;
 mod send;
@@ -12,6 +12,7 @@ use macp_wire::v1::Ack;
 
 use crate::Finding;
 use crate::output::{Output, Paint};
+use crate::remote;
 use crate::text::clean;
 use crate::view::{ack_json, state_name};
 
@@ -24,7 +25,12 @@ pub(crate) enum Command {
     Tail(tail::Args),
     Start(start::Args),
     Send(send::Args),
-    Cancel(cancel::Args),
+    /// End an open session; one that has ended stays as it is
+    Cancel(control::Args),
+    /// Pause an open session; its deadline waits
+    Suspend(control::Args),
+    /// Let a suspended session go on
+    Resume(control::Args),
 }
 
 impl Command {
@@ -36,7 +42,9 @@ impl Command {
             Command::Tail(args) => tail::run(args, output).await,
             Command::Start(args) => start::run(args, output).await,
             Command::Send(args) => send::run(args, output).await,
-            Command::Cancel(args) => cancel::run(args, output).await,
+            Command::Cancel(args) => control::run(control::Verb::Cancel, args, output).await,
+            Command::Suspend(args) => control::run(control::Verb::Suspend, args, output).await,
+            Command::Resume(args) => control::run(control::Verb::Resume, args, output).await,
         }
     }
 }
@@ -52,6 +60,9 @@ fn show_ack(ack: &Ack, output: &Output) -> anyhow::Result<Finding> {
     if let Some(error) = ack.error.as_ref().filter(|_| !ack.ok) {
         let word = output.paint(Paint::Bad, "refused");
         output.line(format!("{word} {}: {}", clean(&error.code), clean(&error.message)))?;
+        if let Some(advice) = remote::advice(&error.code) {
+            output.note(advice);
+        }
     } else if ack.duplicate {
         let word = output.paint(Paint::Warn, "duplicate");
         output.line(format!("{word}: {session} had accepted {message} before; nothing happened ({state})"))?;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use macp_client::Draft;
+use macp_conformance::{encode, type_of};
 
 use crate::Finding;
 use crate::output::Output;
@@ -13,6 +14,8 @@ use crate::remote::ServerArgs;
 ///
 /// For example:
 /// macp session send s1 --type Vote --sender alice --json-payload '{"proposal_id":"p1","vote":"approve"}'
+///
+/// Sessions by today's standard take protobuf only: use --proto-payload with the same JSON.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Session id
@@ -29,6 +32,9 @@ pub(crate) struct Args {
     /// Payload as JSON
     #[arg(long, value_name = "JSON", conflicts_with_all = ["text_payload", "payload_file"])]
     json_payload: Option<String>,
+    /// Payload as JSON, sent as the protobuf message it stands for
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["json_payload", "text_payload", "payload_file"])]
+    proto_payload: Option<String>,
     /// Payload as plain text, sent as it is
     #[arg(long, value_name = "TEXT", conflicts_with = "payload_file")]
     text_payload: Option<String>,
@@ -43,12 +49,23 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
-    let payload = payload(&args)?;
-    let mut draft = Draft::new(&args.session, &args.message_type, &args.sender).mode(args.mode).payload(payload);
+    let client = args.server.connect().await?;
+    let mut mode = args.mode.clone();
+    let payload = match &args.proto_payload {
+        Some(text) => {
+            if mode.is_empty() {
+                mode = client.get_session(&args.session).await?.mode;
+            }
+            let value = serde_json::from_str(text).context("--proto-payload is not a JSON object")?;
+            encode(&type_of(&mode, &args.message_type), &value).context("--proto-payload")?.to_vec()
+        }
+        None => payload(&args)?,
+    };
+    let mut draft = Draft::new(&args.session, &args.message_type, &args.sender).mode(mode).payload(payload);
     if let Some(message_id) = args.message_id {
         draft = draft.message_id(message_id);
     }
-    let ack = args.server.connect().await?.send(draft).await?;
+    let ack = client.send(draft).await?;
     super::show_ack(&ack, output)
 }
 

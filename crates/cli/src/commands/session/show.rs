@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use macp_kernel::mode::View;
 use macp_wire::v1::{SessionMetadata, SessionState};
 use serde_json::{Value, json};
 
@@ -61,14 +60,20 @@ fn from_directory(directory: &Path, session_id: &str) -> anyhow::Result<(Session
     let store = open_store(directory)?;
     let loaded = macp_engine::load(&store, session_id)?.with_context(|| no_session(session_id))?;
     let session = &loaded.session;
-    let binding = session.binding();
-    let view = View { roster: &binding.roster, initiator: &binding.initiator };
-    let more = json!({
+    let suspension = session.suspension();
+    let mut more = json!({
         "entries": session.sequence(),
         "head_hash": loaded.hash.to_string(),
-        "mode_state": session.mode_state().describe(&view),
+        "mode_state": session.describe_mode(),
         "resolution": session.resolution().map(|bytes| text_or_base64(bytes)),
     });
+    if suspension.since_ms.is_some() || suspension.accumulated_ms > 0 {
+        more["suspension"] = json!({
+            "since_unix_ms": suspension.since_ms,
+            "total_ms": suspension.accumulated_ms,
+            "max_ms": suspension.cap_ms,
+        });
+    }
     Ok((session.metadata(), more))
 }
 
@@ -90,11 +95,18 @@ fn show(session: &SessionMetadata, output: &Output) -> anyhow::Result<()> {
     line(output, "participants", participants)?;
     let when = |ms| format!("{} UTC ({})", stamp(ms), distance(ms, now));
     line(output, "started", when(session.started_at_unix_ms))?;
-    line(output, "deadline", when(session.expires_at_unix_ms))?;
-    let versions = [("configuration", &session.configuration_version), ("policy", &session.policy_version)];
-    for (name, version) in versions {
-        if !version.is_empty() {
-            line(output, name, clean(version))?;
+    // While a session is suspended, its deadline waits.
+    let waits = if session.state() == SessionState::Suspended { "; waits while suspended" } else { "" };
+    line(output, "deadline", format!("{}{waits}", when(session.expires_at_unix_ms)))?;
+    let bound = [
+        ("configuration", &session.configuration_version),
+        ("policy", &session.policy_version),
+        ("context id", &session.context_id),
+        ("extensions", &session.extension_keys.join(", ")),
+    ];
+    for (name, value) in bound {
+        if !value.is_empty() {
+            line(output, name, clean(value))?;
         }
     }
     for activity in &session.participant_activity {

@@ -2,14 +2,19 @@
 
 use std::time::Duration;
 
-use macp_client::envelope;
+use macp_client::{Draft, envelope};
+use macp_wire::v1::SessionStartPayload;
+use prost::Message;
 
 use crate::Finding;
 use crate::output::Output;
 use crate::remote::ServerArgs;
 use crate::text::duration;
 
-/// Start a classic session
+/// Start a session
+///
+/// A session is classic unless it is started by today's standard: with a credential, the full name of a mode such as
+/// macp.mode.decision.v1, participants, a mode version and a configuration version.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Session id; a fresh one is made up if none is given
@@ -17,7 +22,7 @@ pub(crate) struct Args {
     /// Who starts it
     #[arg(long)]
     sender: String,
-    /// Mode: decision or multi_round
+    /// Mode: decision, multi_round or a full name
     #[arg(long, default_value = "decision")]
     mode: String,
     /// Who may take part, separated by commas; anyone if none is given
@@ -29,9 +34,12 @@ pub(crate) struct Args {
     /// What the session is about
     #[arg(long, default_value = "")]
     intent: String,
-    /// Context bound to the session, usually JSON
+    /// Context bound to a classic session, usually JSON
     #[arg(long, default_value = "")]
     context: String,
+    /// Label by which others find a session by today's standard
+    #[arg(long, value_name = "ID", conflicts_with = "context")]
+    context_id: Option<String>,
     /// Mode version to ask for
     #[arg(long, value_name = "VERSION", default_value = "")]
     mode_version: String,
@@ -61,7 +69,12 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
         context: args.context.into_bytes().into(),
         roots: Vec::new(),
     };
-    let mut draft = envelope::start(&session_id, &args.mode, &args.sender, start);
+    let mut payload = start.encode_to_vec();
+    if let Some(context_id) = args.context_id {
+        // Everything said so far has the same place in both forms of the payload.
+        payload.extend(SessionStartPayload { context_id, ..SessionStartPayload::default() }.encode_to_vec());
+    }
+    let mut draft = Draft::new(&session_id, "SessionStart", &args.sender).mode(args.mode).payload(payload);
     if let Some(message_id) = args.message_id {
         draft = draft.message_id(message_id);
     }

@@ -26,8 +26,8 @@ const QUIET: Duration = Duration::from_secs(1);
 
 /// Follow a session as it happens, until it ends or Ctrl-C
 ///
-/// Prints the accepted messages so far, then new ones as they are accepted, and at last how the session ended. When the server goes away, the command
-/// waits for it and goes on where it stopped, without gap or repetition.
+/// Prints the accepted messages so far, then new ones as they are accepted, and at last how the session ended. When the
+/// server goes away, the command waits for it and goes on where it stopped, without gap or repetition.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Session id
@@ -55,16 +55,14 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
     }
 }
 
-/// A position beyond the end could not be counted from. Every accepted message is an entry, and the runtime's own
-/// entries come last, so the entry with that sequence is the message with that position.
+/// A position beyond the end could not be counted from.
 async fn check_position(client: &Client, args: &Args) -> anyhow::Result<()> {
     let Some(before) = args.after.checked_sub(1) else {
         client.get_session(&args.session).await?;
         return Ok(());
     };
-    let page = client.session_log(&args.session, before, 1).await?;
-    let there = page.entries.iter().filter_map(|logged| logged.entry.as_ref()).any(|entry| entry.ordinal == args.after);
-    if !there {
+    let rest = Rest::read(client, &args.session, before).await?;
+    if rest.ordinal < args.after {
         bail!("session {:?} has not accepted {} messages yet", args.session, args.after);
     }
     Ok(())
@@ -152,10 +150,37 @@ async fn end(client: &Client, session_id: &str, position: u64) -> Result<Option<
         SessionState::Resolved | SessionState::Expired | SessionState::Cancelled => {}
         SessionState::Open | SessionState::Suspended | SessionState::Unspecified => return Ok(None),
     }
-    let after = client.session_log(session_id, position, 1).await?;
-    let entry = after.entries.into_iter().next().and_then(|logged| logged.entry);
-    let more = entry.as_ref().is_some_and(|entry| entry.ordinal != 0);
-    Ok((!more).then_some(End { state, entry }))
+    let rest = Rest::read(client, session_id, position).await?;
+    let own = rest.last.filter(|entry| entry.ordinal == 0);
+    Ok((rest.ordinal <= position).then_some(End { state, entry: own }))
+}
+
+/// What a history holds beyond a position.
+#[derive(Default)]
+struct Rest {
+    /// Of the last message in it.
+    ordinal: u64,
+    last: Option<Entry>,
+}
+
+impl Rest {
+    /// Every message is an entry, and the runtime adds entries of its own, so the sequence of a message is never below
+    /// its position.
+    async fn read(client: &Client, session_id: &str, position: u64) -> Result<Rest, Error> {
+        let mut rest = Rest::default();
+        let mut after = position;
+        loop {
+            let page = client.session_log(session_id, after, 0).await?;
+            for entry in page.entries.into_iter().filter_map(|logged| logged.entry) {
+                rest.ordinal = rest.ordinal.max(entry.ordinal);
+                rest.last = Some(entry);
+            }
+            if page.next_after_sequence == 0 {
+                return Ok(rest);
+            }
+            after = page.next_after_sequence;
+        }
+    }
 }
 
 impl End {

@@ -1,21 +1,18 @@
 //! A stream of envelopes: each is answered, in order, by one envelope. A refusal does not end the stream.
 //!
-//! Envelopes are handed to the engine as they arrive, without waiting for earlier answers. An answer's future is
-//! polled once when its envelope arrives, which is when the engine takes it: the order of arrival is the order of
-//! submission.
+//! Envelopes are handed to the engine as they arrive, without waiting for earlier answers.
 
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::task::Poll;
 
-use macp_kernel::{Caller, PROTOCOL_VERSION, State};
+use macp_kernel::{PROTOCOL_VERSION, State};
 use macp_wire::signature::v1::EnvelopeSignature;
 use macp_wire::v1::{Ack, Envelope, StreamSessionRequest, StreamSessionResponse};
 use serde_json::json;
 use tonic::{Status, Streaming};
 
+use super::pipeline::{Answer, front, submit};
 use super::{Frame, delivered, invalid, next};
+use crate::access::Access;
 use crate::context::Context;
 use crate::metrics::Rpc;
 use crate::outbound::Sink;
@@ -30,12 +27,6 @@ const RUNTIME_SENDER: &str = "_runtime";
 
 type Submitted = (Box<Envelope>, Option<EnvelopeSignature>);
 
-/// An envelope on its way, or its answer.
-enum Answer<'a> {
-    Pending(Pin<Box<dyn Future<Output = Envelope> + Send + 'a>>),
-    Ready(Envelope),
-}
-
 /// Why no more envelopes are taken.
 enum End {
     HalfClosed,
@@ -44,13 +35,13 @@ enum End {
 
 pub(super) async fn run(
     ctx: &Context,
-    caller: &Caller,
+    access: &Access,
     first: Submitted,
     mut inbound: Streaming<StreamSessionRequest>,
     sink: &Sink<StreamSessionResponse>,
 ) -> Result<(), Status> {
     let mut answers = VecDeque::new();
-    answers.push_back(submit(ctx, caller, first).await);
+    answers.push_back(hand_over(ctx, access, first).await);
     let end = loop {
         tokio::select! {
             // In this order, a stream that is always readable still gets its answers.
@@ -61,7 +52,7 @@ pub(super) async fn run(
             }
             frame = next(&mut inbound), if answers.len() < PIPELINE_MAX => match frame {
                 Ok(Some(Frame::Envelope(envelope, signature))) => {
-                    answers.push_back(submit(ctx, caller, (envelope, signature)).await);
+                    answers.push_back(hand_over(ctx, access, (envelope, signature)).await);
                 }
                 Ok(Some(Frame::Subscribe { .. })) => {
                     break End::Failed(invalid("this stream carries envelopes; subscribe on another"));
@@ -84,30 +75,12 @@ pub(super) async fn run(
 }
 
 /// Gives the envelope to the engine before it returns.
-async fn submit<'a>(ctx: &'a Context, caller: &'a Caller, (envelope, signature): Submitted) -> Answer<'a> {
-    let mut answering: Pin<Box<dyn Future<Output = Envelope> + Send + 'a>> = Box::pin(async move {
+async fn hand_over<'a>(ctx: &'a Context, access: &'a Access, (envelope, signature): Submitted) -> Answer<'a, Envelope> {
+    submit(async move {
         let _timer = ctx.metrics.time(Rpc::StreamSession);
         let mode = envelope.mode.clone();
-        let ack = send::answer(ctx, caller, *envelope, signature).await;
+        let ack = send::answer(ctx, access, *envelope, signature).await;
         answer(mode, ack, ctx.engine.now_ms())
-    });
-    match poll_fn(|cx| Poll::Ready(answering.as_mut().poll(cx))).await {
-        Poll::Ready(answer) => Answer::Ready(answer),
-        Poll::Pending => Answer::Pending(answering),
-    }
-}
-
-/// Waits for the oldest answer, and for ever while there is none. The answer stays in its place until it is popped, so
-/// that giving up the wait loses nothing.
-async fn front(answers: &mut VecDeque<Answer<'_>>) -> Envelope {
-    poll_fn(|cx| {
-        let Some(oldest) = answers.front_mut() else {
-            return Poll::Pending;
-        };
-        match oldest {
-            Answer::Ready(answer) => Poll::Ready(std::mem::take(answer)),
-            Answer::Pending(answering) => answering.as_mut().poll(cx),
-        }
     })
     .await
 }
@@ -116,7 +89,7 @@ async fn front(answers: &mut VecDeque<Answer<'_>>) -> Envelope {
 fn answer(mode: String, ack: Ack, now_ms: i64) -> Envelope {
     let (message_type, prefix, payload) = match &ack.error {
         None => {
-            let state = State::from_wire(ack.session_state).map_or("", State::classic_name);
+            let state = State::from_wire(ack.session_state).map_or("", State::name);
             ("Ack", "ack", json!({"ok": ack.ok, "duplicate": ack.duplicate, "session_state": state}))
         }
         Some(error) => ("Error", "err", json!({"code": error.code, "message": error.message})),

@@ -1,16 +1,20 @@
 //! StreamSession: the first frame says whether a stream carries envelopes or subscribes to a session.
 
 mod envelopes;
+mod pipeline;
+mod standard;
 mod subscription;
 
 use std::sync::Arc;
 
-use macp_kernel::Caller;
+use macp_kernel::{Profile, SESSION_START, start_profile};
 use macp_wire::codes::Code;
 use macp_wire::signature::v1::EnvelopeSignature;
 use macp_wire::v1::{Envelope, StreamSessionRequest, StreamSessionResponse, stream_session_response};
 use tonic::{Code as Grpc, Status, Streaming};
 
+use super::sessions;
+use crate::access::Access;
 use crate::context::Context;
 use crate::outbound::{Outbound, produce};
 use crate::status;
@@ -24,7 +28,7 @@ enum Frame {
 
 pub(super) fn open(
     ctx: &Arc<Context>,
-    caller: Caller,
+    access: Access,
     mut inbound: Streaming<StreamSessionRequest>,
 ) -> Outbound<StreamSessionResponse> {
     let ctx = Arc::clone(ctx);
@@ -33,15 +37,36 @@ pub(super) fn open(
             frame = next(&mut inbound) => frame?,
             () = ctx.drain.begun() => return Err(status::shutting_down()),
         };
-        match first {
-            Some(Frame::Envelope(envelope, signature)) => {
-                envelopes::run(&ctx, &caller, (envelope, signature), inbound, &sink).await
+        let Some(first) = first else {
+            return Ok(());
+        };
+        match (profile(&ctx, &access, &first).await?, first) {
+            (Profile::Standard, first) => standard::run(&ctx, &access, first, inbound, &sink).await,
+            (Profile::Classic, Frame::Envelope(envelope, signature)) => {
+                envelopes::run(&ctx, &access, (envelope, signature), inbound, &sink).await
             }
-            Some(Frame::Subscribe { session_id, after_ordinal }) => {
-                subscription::run(&ctx, &session_id, after_ordinal, inbound, &sink).await
+            (Profile::Classic, Frame::Subscribe { session_id, after_ordinal }) => {
+                subscription::run(&ctx, &access, &session_id, after_ordinal, inbound, &sink).await
             }
-            None => Ok(()),
         }
+    })
+}
+
+/// The first frame fixes the rules of a stream: those its start chooses, those of the session it names, or, where it
+/// names none, those a caller with or without a credential gets.
+async fn profile(ctx: &Context, access: &Access, first: &Frame) -> Result<Profile, Status> {
+    let session_id = match first {
+        Frame::Envelope(envelope, _) if envelope.message_type == SESSION_START => {
+            let registered = ctx.registry.look_up(envelope);
+            return Ok(start_profile(envelope, &access.caller.credential, &registered, ctx.engine.limits()));
+        }
+        Frame::Envelope(envelope, _) => &envelope.session_id,
+        Frame::Subscribe { session_id, .. } => session_id,
+    };
+    Ok(match sessions::snapshot(ctx, session_id).await? {
+        Some(session) => session.profile,
+        None if access.identity().is_some() => Profile::Standard,
+        None => Profile::Classic,
     })
 }
 

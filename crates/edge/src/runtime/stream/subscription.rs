@@ -3,13 +3,14 @@
 //! Further subscribe frames for the same session replay it again. When one arrives, or the client has nothing more to
 //! send, what is in the history at that moment is delivered first.
 
-use macp_wire::codes::Code;
 use macp_wire::v1::{StreamSessionRequest, StreamSessionResponse};
 use tonic::{Status, Streaming};
 
 use super::{Frame, delivered, invalid, next};
+use crate::access::Access;
 use crate::context::Context;
 use crate::outbound::Sink;
+use crate::runtime::sessions;
 use crate::status;
 
 /// What follows once the deliveries have come as far as the history was when the client asked.
@@ -21,12 +22,15 @@ enum Then {
 
 pub(super) async fn run(
     ctx: &Context,
+    access: &Access,
     session_id: &str,
     after_ordinal: u64,
     mut inbound: Streaming<StreamSessionRequest>,
     sink: &Sink<StreamSessionResponse>,
 ) -> Result<(), Status> {
-    newest_ordinal(ctx, session_id).await?;
+    let session = sessions::readable(ctx, access, session_id).await?;
+    // Who asks for what lies beyond the end gets whatever comes next.
+    let after_ordinal = after_ordinal.min(session.ordinal);
     let mut subscription = ctx.engine.subscribe(session_id, after_ordinal);
     // Of the last delivery; before the first, of what the client says it has.
     let mut position = after_ordinal;
@@ -63,7 +67,12 @@ pub(super) async fn run(
                         return Err(invalid("this stream subscribes; send envelopes on another"));
                     }
                 };
-                asked = Some((newest_ordinal(ctx, session_id).await?, then));
+                let newest = newest_ordinal(ctx, session_id).await?;
+                let then = match then {
+                    Then::Replay { after_ordinal } => Then::Replay { after_ordinal: after_ordinal.min(newest) },
+                    Then::End => Then::End,
+                };
+                asked = Some((newest, then));
             }
             () = ctx.drain.begun() => return Err(status::shutting_down()),
         }
@@ -72,7 +81,6 @@ pub(super) async fn run(
 
 /// How many envelopes the session has accepted. Asking is a touch: a deadline that has passed is noticed.
 async fn newest_ordinal(ctx: &Context, session_id: &str) -> Result<u64, Status> {
-    let session = ctx.engine.session(session_id).await.map_err(|error| status::of_engine(&error))?;
-    let session = session.ok_or_else(|| status::coded(Code::SessionNotFound, "there is no such session"))?;
-    Ok(session.ordinal)
+    let session = sessions::snapshot(ctx, session_id).await?;
+    Ok(session.ok_or_else(|| status::session_not_found(session_id))?.ordinal)
 }

@@ -1,6 +1,6 @@
 //! A start that was presumed to be new, driven by hand: what the append says decides.
 
-use macp_kernel::{Caller, Command, Limits, PROTOCOL_VERSION, SignatureCheck};
+use macp_kernel::{Caller, Command, Limits, PROTOCOL_VERSION, Registered, SignatureCheck};
 use macp_ledger::{AppendError, Failure, FailureKind, Hash};
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::v1::Envelope;
@@ -21,7 +21,10 @@ fn command(message_type: &str, message_id: &str) -> Command {
         payload: payload.encode_to_vec().into(),
         ..Envelope::default()
     };
-    Command { caller: Caller::anonymous(), input: Input::Envelope { envelope, signature: SignatureCheck::Absent } }
+    Command {
+        caller: Caller::anonymous(),
+        input: Input::Envelope { envelope, signature: SignatureCheck::Absent, registered: Registered::default() },
+    }
 }
 
 /// A shard whose replies are numbers.

@@ -1,0 +1,94 @@
+//! What a caller may see and do, beyond what the rules of a session say.
+
+use macp_engine::Snapshot;
+use macp_kernel::{Caller, Credential, Profile};
+use macp_wire::codes::Code;
+use macp_wire::v1::SessionMetadata;
+use tonic::Status;
+
+use crate::status;
+
+/// Who calls, and what the credential is good for.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
+    pub(crate) caller: Caller,
+    /// Resolved by configured authentication. In local development callers are believed, not resolved.
+    pub(crate) authenticated: bool,
+    /// Without configured authentication, classic sessions are everybody's.
+    pub(crate) local: bool,
+    /// Only standard sessions are offered, and they need a credential always.
+    pub(crate) standard_only: bool,
+    /// May read every session.
+    pub(crate) observer: bool,
+    /// May change the registries.
+    pub(crate) administrator: bool,
+    /// Sessions it may have open at once.
+    pub(crate) open_sessions_max: Option<u64>,
+}
+
+impl Access {
+    pub(crate) fn identity(&self) -> Option<&str> {
+        self.caller.credential.identity()
+    }
+
+    /// Refuses a credential that is not valid; none at all is let through where local development allows it.
+    pub(crate) fn admitted(self) -> Result<Self, Status> {
+        match &self.caller.credential {
+            Credential::Refused(reason) => Err(status::coded(Code::Unauthenticated, reason.as_str())),
+            Credential::Absent if self.standard_only => Err(unidentified()),
+            Credential::Absent | Credential::Identity(_) => Ok(self),
+        }
+    }
+
+    /// Insists on a credential.
+    pub(crate) fn identified(self) -> Result<Self, Status> {
+        let access = self.admitted()?;
+        if access.identity().is_none() {
+            return Err(unidentified());
+        }
+        Ok(access)
+    }
+
+    /// Insists on a credential that may change the registries.
+    pub(crate) fn administering(self) -> Result<Self, Status> {
+        let access = self.identified()?;
+        if !access.administrator {
+            return Err(status::coded(Code::Forbidden, "this credential may not change the registries"));
+        }
+        Ok(access)
+    }
+
+    /// Whether a session may be read: by its initiator, its participants and observers.
+    pub(crate) fn check_read(&self, session: &Snapshot) -> Result<(), Status> {
+        self.check_read_of(session.profile, &session.metadata)
+    }
+
+    /// As [`Access::check_read`], of a session known by its metadata alone.
+    pub(crate) fn check_read_of(&self, profile: Profile, session: &SessionMetadata) -> Result<(), Status> {
+        if profile == Profile::Classic && self.local {
+            return Ok(());
+        }
+        let Some(identity) = self.identity() else {
+            return Err(unidentified());
+        };
+        // Anyone may take part in a classic session without a roster.
+        let open = profile == Profile::Classic && session.participants.is_empty();
+        if open || self.observer || takes_part(identity, session) {
+            return Ok(());
+        }
+        Err(status::coded(Code::Forbidden, "this session is readable by its initiator, participants and observers"))
+    }
+
+    /// Whether listings and watches show a session.
+    pub(crate) fn sees(&self, session: &SessionMetadata) -> bool {
+        self.local || self.observer || self.identity().is_some_and(|identity| takes_part(identity, session))
+    }
+}
+
+fn takes_part(identity: &str, session: &SessionMetadata) -> bool {
+    session.initiator == identity || session.participants.iter().any(|participant| participant == identity)
+}
+
+fn unidentified() -> Status {
+    status::coded(Code::Unauthenticated, "this call needs a credential: `authorization: Bearer <token>`")
+}

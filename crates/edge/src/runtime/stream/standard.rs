@@ -1,0 +1,265 @@
+//! A stream under the standard profile: it publishes and receives, and belongs to one session for its life.
+//!
+//! An accepted envelope is not acknowledged: it comes back on the session's feed, in its place. What is refused is
+//! either told inline, and the stream goes on, or ends it. Envelopes are handed to the engine as they arrive.
+
+use std::collections::VecDeque;
+
+use macp_engine::{Snapshot, Subscription};
+use macp_kernel::{SESSION_START, shape};
+use macp_wire::codes::Code;
+use macp_wire::signature::v1::EnvelopeSignature;
+use macp_wire::v1::{
+    Ack, Envelope, MacpError, SessionState, StreamSessionRequest, StreamSessionResponse, stream_session_response,
+};
+use tonic::{Status, Streaming};
+
+use super::pipeline::{Answer, front, submit};
+use super::{Frame, delivered, invalid, next};
+use crate::access::Access;
+use crate::ack::{Refusal, Subject};
+use crate::context::Context;
+use crate::metrics::Rpc;
+use crate::outbound::Sink;
+use crate::runtime::{send, sessions};
+use crate::status;
+
+/// Envelopes of one stream that may wait for their verdicts.
+const PIPELINE_MAX: usize = 256;
+
+/// The session a stream belongs to, and how far it has been delivered.
+struct Bound {
+    session_id: String,
+    /// Not known while the start that would create the session is under way.
+    mode: Option<String>,
+    feed: Subscription,
+    /// Ordinal of the last delivery.
+    position: u64,
+}
+
+/// What follows once the deliveries have come as far as the history was when the client asked.
+enum Then {
+    End,
+    Replay { after_ordinal: u64 },
+}
+
+pub(super) async fn run(
+    ctx: &Context,
+    access: &Access,
+    first: Frame,
+    mut inbound: Streaming<StreamSessionRequest>,
+    sink: &Sink<StreamSessionResponse>,
+) -> Result<(), Status> {
+    let mut stream = Stream { ctx, access, sink, bound: None, verdicts: VecDeque::new(), asked: None };
+    stream.take(first).await?;
+    let mut reading = true;
+    loop {
+        if stream.follow_up(reading).await? {
+            return Ok(());
+        }
+        tokio::select! {
+            // In this order, a stream that is always readable still hears its verdicts and deliveries.
+            biased;
+            () = ctx.drain.begun() => return Err(status::shutting_down()),
+            verdict = front(&mut stream.verdicts) => {
+                stream.verdicts.pop_front();
+                stream.heard(verdict).await?;
+            }
+            delivery = delivery(&mut stream.bound) => sink.send(delivered(delivery?)).await?,
+            frame = next(&mut inbound), if reading && stream.has_room() => match frame? {
+                Some(frame) => stream.take(frame).await?,
+                None => reading = false,
+            },
+        }
+    }
+}
+
+/// The answer to an envelope of this stream.
+#[derive(Default)]
+struct Verdict {
+    ack: Ack,
+    /// The mode a start asked for.
+    started: Option<String>,
+}
+
+struct Stream<'a> {
+    ctx: &'a Context,
+    access: &'a Access,
+    sink: &'a Sink<StreamSessionResponse>,
+    bound: Option<Bound>,
+    /// Envelopes with the engine, oldest first.
+    verdicts: VecDeque<Answer<'a, Verdict>>,
+    /// The ordinal to reach, and what then.
+    asked: Option<(u64, Then)>,
+}
+
+impl Stream<'_> {
+    fn has_room(&self) -> bool {
+        self.verdicts.len() < PIPELINE_MAX && self.asked.is_none()
+    }
+
+    /// Does what was asked for once the deliveries have come far enough; true when the stream is over.
+    async fn follow_up(&mut self, reading: bool) -> Result<bool, Status> {
+        if !reading && self.asked.is_none() && self.verdicts.is_empty() {
+            let Some(bound) = &self.bound else {
+                return Ok(true);
+            };
+            let newest = sessions::snapshot(self.ctx, &bound.session_id).await?.map_or(0, |session| session.ordinal);
+            self.asked = Some((newest, Then::End));
+        }
+        let (Some((until, then)), Some(bound)) = (&self.asked, &mut self.bound) else {
+            return Ok(false);
+        };
+        if bound.position < *until {
+            return Ok(false);
+        }
+        match then {
+            Then::End => Ok(true),
+            Then::Replay { after_ordinal } => {
+                bound.position = *after_ordinal;
+                bound.feed = self.ctx.engine.subscribe(&bound.session_id, *after_ordinal);
+                self.asked = None;
+                Ok(false)
+            }
+        }
+    }
+
+    async fn take(&mut self, frame: Frame) -> Result<(), Status> {
+        match frame {
+            Frame::Envelope(envelope, signature) => self.publish(*envelope, signature).await,
+            Frame::Subscribe { session_id, after_ordinal } => self.subscribe(session_id, after_ordinal).await,
+        }
+    }
+
+    async fn publish(&mut self, envelope: Envelope, signature: Option<EnvelopeSignature>) -> Result<(), Status> {
+        if let Err(rejection) = shape(&envelope, self.ctx.engine.limits()) {
+            let subject = Subject { session_id: envelope.session_id, message_id: envelope.message_id };
+            let ack = subject.refused(Refusal::new(rejection, None), SessionState::Unspecified);
+            return self.heard(Verdict { ack, started: None }).await;
+        }
+        if envelope.session_id.is_empty() {
+            return Err(invalid("an envelope on a stream names a session and its mode"));
+        }
+        if self.bound.as_ref().is_some_and(|bound| bound.session_id != envelope.session_id) {
+            return Err(invalid("this stream belongs to another session"));
+        }
+        if !envelope.sender.is_empty() && self.access.identity() != Some(&envelope.sender) {
+            return Err(status::coded(Code::Unauthenticated, "sender differs from the authenticated identity"));
+        }
+        if self.bound.is_none() {
+            self.bind(&envelope).await?;
+        }
+        let starts = envelope.message_type == SESSION_START;
+        if let Some(Bound { mode: Some(mode), .. }) = &self.bound
+            && !starts
+            && *mode != envelope.mode
+        {
+            return Err(invalid("the session's mode is another one"));
+        }
+        let (ctx, access) = (self.ctx, self.access);
+        let verdict = submit(async move {
+            let _timer = ctx.metrics.time(Rpc::StreamSession);
+            let started = starts.then(|| envelope.mode.clone());
+            let ack = send::answer(ctx, access, envelope, signature).await;
+            Verdict { ack, started }
+        });
+        self.verdicts.push_back(verdict.await);
+        Ok(())
+    }
+
+    /// Joins the session's feed from here on. An envelope for a session that does not exist binds nothing, unless it
+    /// starts it; nor does one to a session the sender may not read.
+    async fn bind(&mut self, envelope: &Envelope) -> Result<(), Status> {
+        match sessions::snapshot(self.ctx, &envelope.session_id).await? {
+            Some(session) if self.access.check_read(&session).is_ok() => {
+                self.join(envelope.session_id.clone(), Some(session.metadata.mode), session.ordinal);
+            }
+            None if envelope.message_type == SESSION_START => self.join(envelope.session_id.clone(), None, 0),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn join(&mut self, session_id: String, mode: Option<String>, position: u64) {
+        let feed = self.ctx.engine.subscribe(&session_id, position);
+        self.bound = Some(Bound { session_id, mode, feed, position });
+    }
+
+    async fn subscribe(&mut self, session_id: String, after_ordinal: u64) -> Result<(), Status> {
+        if self.bound.as_ref().is_some_and(|bound| bound.session_id != session_id) {
+            return Err(invalid("this stream belongs to another session"));
+        }
+        let session = sessions::snapshot(self.ctx, &session_id).await?;
+        let session: Snapshot = session.ok_or_else(|| status::session_not_found(&session_id))?;
+        if let Err(forbidden) = self.access.check_read(&session) {
+            let error = MacpError {
+                code: Code::Forbidden.as_str().to_owned(),
+                message: forbidden.message().to_owned(),
+                session_id: self.bound_id(),
+                ..MacpError::default()
+            };
+            return self.sink.send(inline(error)).await;
+        }
+        // Who asks for what lies beyond the end gets whatever comes next.
+        let after_ordinal = after_ordinal.min(session.ordinal);
+        if self.bound.is_some() {
+            self.asked = Some((session.ordinal, Then::Replay { after_ordinal }));
+        } else {
+            self.join(session_id, Some(session.metadata.mode), after_ordinal);
+        }
+        Ok(())
+    }
+
+    /// Tells of a refusal, or ends the stream by it.
+    async fn heard(&mut self, verdict: Verdict) -> Result<(), Status> {
+        let Verdict { ack, started } = verdict;
+        let Some(error) = ack.error else {
+            if ack.duplicate && started.is_none() && ack.session_state != i32::from(SessionState::Open) {
+                return Err(status::coded(Code::SessionNotOpen, "the session is not open"));
+            }
+            if let (Some(bound), Some(mode)) = (&mut self.bound, started) {
+                bound.mode.get_or_insert(mode);
+            }
+            return Ok(());
+        };
+        let code = Code::parse(&error.code).expect("only codes of the registry are sent");
+        if ends_stream(code) {
+            return Err(status::with_details(code, error.message, error.details));
+        }
+        let error = MacpError { session_id: self.bound_id(), ..error };
+        self.sink.send(inline(error)).await
+    }
+
+    fn bound_id(&self) -> String {
+        self.bound.as_ref().map(|bound| bound.session_id.clone()).unwrap_or_default()
+    }
+}
+
+/// The next delivery; for ever none while the stream belongs to no session.
+async fn delivery(bound: &mut Option<Bound>) -> Result<Envelope, Status> {
+    let Some(bound) = bound else {
+        return std::future::pending().await;
+    };
+    let delivery = bound.feed.next().await.map_err(|error| status::of_subscription(&error))?;
+    bound.position = delivery.ordinal;
+    Ok(delivery.envelope)
+}
+
+/// Refusals after which a client that goes on would only meet more of them.
+fn ends_stream(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Unauthenticated
+            | Code::PayloadTooLarge
+            | Code::RateLimited
+            | Code::InternalError
+            | Code::InvalidSessionId
+            | Code::InvalidPolicyDefinition
+            | Code::SessionAlreadyExists
+            | Code::SessionNotOpen
+    )
+}
+
+fn inline(error: MacpError) -> StreamSessionResponse {
+    StreamSessionResponse { response: Some(stream_session_response::Response::Error(error)) }
+}

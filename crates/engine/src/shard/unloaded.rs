@@ -1,0 +1,37 @@
+//! Sessions that run out of time without being in memory: the index knows enough to end them.
+
+use macp_kernel::{Position, State, expire as expiry};
+use macp_ledger::{Head, IndexUpdate};
+use macp_wire::v1::SessionMetadata;
+use prost::Message;
+
+use super::Outgoing;
+use super::slot::{Pending, seal};
+use crate::{Lifecycle, LifecycleEvent};
+
+/// The end of a session, from its index row alone; none when time has not run out, or the row cannot be read.
+pub(super) fn expire<R>(head: &Head, now: i64) -> Option<Pending<R>> {
+    let session = SessionMetadata::decode(head.summary.clone())
+        .inspect_err(|error| tracing::error!(session = &*head.session_id, %error, "index summary is unreadable"))
+        .ok()?;
+    let position = Position {
+        state: State::from_wire(head.state)?,
+        deadline_ms: session.expires_at_unix_ms,
+        quiet_until_ms: head.deadline_ms,
+        sequence: head.sequence,
+    };
+    let record = seal(Some(&head.hash), expiry(&position, now)?);
+    let state = State::Expired.to_wire().into();
+    let index = IndexUpdate { open: false, deadline_ms: head.deadline_ms, state, summary: None };
+    let lifecycle = Lifecycle {
+        event: LifecycleEvent::Expired,
+        session: SessionMetadata { state, ..session },
+        observed_at_ms: now,
+    };
+    Some(Pending {
+        expected_sequence: head.sequence,
+        records: vec![record],
+        index: Some(index),
+        outgoing: vec![Outgoing::Lifecycle(lifecycle)],
+    })
+}

@@ -1,0 +1,194 @@
+//! Canonical JSON, as RFC 8785 has it: one text for one value, so that texts can be hashed and signed.
+//!
+//! The scheme rests on two conditions that parsers usually let pass, and both are checked here: no key is given twice,
+//! and no integer is beyond what every JSON implementation reads exactly. A text for which one of them does not hold
+//! means different things to different readers, so it has no canonical form.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+/// The largest integer that has an exact neighbour on either side in the numbers of JSON: 2^53 - 1.
+pub const INTEGER_MAX: u64 = (1 << 53) - 1;
+
+/// Why a value has no canonical form.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the integer {0} is beyond ±(2^53 - 1)")]
+    Integer(Number),
+    #[error("the value cannot be written as canonical JSON: {0}")]
+    Write(#[from] serde_json::Error),
+}
+
+/// The canonical text of a value.
+pub fn to_string(value: &Value) -> Result<String, Error> {
+    check_integers(value)?;
+    Ok(serde_json_canonicalizer::to_string(value)?)
+}
+
+/// Reads a JSON text, canonical or not; a key given twice in one object is an error. No error text quotes the input.
+pub fn parse(text: &[u8]) -> Result<Value, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_slice(text);
+    let value = UniqueKeys.deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(value)
+}
+
+fn check_integers(value: &Value) -> Result<(), Error> {
+    match value {
+        Value::Number(number) => {
+            let magnitude = number.as_u64().or_else(|| number.as_i64().map(i64::unsigned_abs));
+            match magnitude {
+                Some(magnitude) if magnitude > INTEGER_MAX => Err(Error::Integer(number.clone())),
+                _ => Ok(()),
+            }
+        }
+        Value::Array(elements) => elements.iter().try_for_each(check_integers),
+        Value::Object(members) => members.values().try_for_each(check_integers),
+        Value::Null | Value::Bool(_) | Value::String(_) => Ok(()),
+    }
+}
+
+/// Builds a [`Value`] as serde_json does, but for keys that come twice.
+#[derive(Clone, Copy)]
+struct UniqueKeys;
+
+impl<'de> DeserializeSeed<'de> for UniqueKeys {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for UniqueKeys {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<Value, E> {
+        Ok(Value::Bool(flag))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(Value::from(number))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+        Ok(Value::from(number))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<Value, E> {
+        Number::from_f64(number).map(Value::Number).ok_or_else(|| E::custom("a number is not finite"))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::String(text.to_owned()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Value, E> {
+        Ok(Value::String(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Value, A::Error> {
+        let mut elements = Vec::new();
+        while let Some(element) = sequence.next_element_seed(self)? {
+            elements.push(element);
+        }
+        Ok(Value::Array(elements))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut members = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            if members.contains_key(&key) {
+                return Err(A::Error::custom("a key is given twice"));
+            }
+            members.insert(key, entries.next_value_seed(self)?);
+        }
+        Ok(Value::Object(members))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canonical(text: &str) -> String {
+        to_string(&parse(text.as_bytes()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn std_hash_3_strings_are_escaped_no_more_than_needed() {
+        let mut text = String::from("\"\\\u{8}\u{9}\u{a}\u{c}\u{d}\u{0}\u{1}\u{b}\u{e}\u{1f}");
+        text.push_str("/\u{7f}\u{2028}\u{e9}e\u{301}\u{1f702}");
+        let expected =
+            concat!(r#"["\"\\\b\t\n\f\r\u0000\u0001\u000b\u000e\u001f"#, "/\u{7f}\u{2028}\u{e9}e\u{301}\u{1f702}\"]");
+        assert_eq!(to_string(&Value::from(vec![text])).unwrap(), expected);
+        // Each of the characters below the blank by itself.
+        for code in 0..0x20_u8 {
+            let short = match code {
+                0x08 => Some('b'),
+                0x09 => Some('t'),
+                0x0a => Some('n'),
+                0x0c => Some('f'),
+                0x0d => Some('r'),
+                _ => None,
+            };
+            let expected = short.map_or_else(|| format!("\"\\u{code:04x}\""), |letter| format!("\"\\{letter}\""));
+            assert_eq!(to_string(&Value::from(char::from(code).to_string())).unwrap(), expected);
+        }
+    }
+
+    /// The sample of RFC 8785, section 3.2.3: UTF-16 puts what is beyond U+FFFF before U+FB33, bytes would not.
+    #[test]
+    fn members_are_sorted_by_utf_16_code_units() {
+        let text = r#"{"\u20ac":1,"\r":2,"\ufb33":3,"1":4,"\ud83d\ude00":5,"\u0080":6,"\u00f6":7}"#;
+        let expected = "{\"\\r\":2,\"1\":4,\"\u{80}\":6,\"\u{f6}\":7,\"\u{20ac}\":1,\"\u{1f600}\":5,\"\u{fb33}\":3}";
+        assert_eq!(canonical(text), expected);
+    }
+
+    #[test]
+    fn numbers_and_blanks_have_one_form() {
+        let text = "{ \"b\" : [ 333333333.33333329, 1E30, 4.50, 2e-3, 1e-27, -0, 12.0, 4 ],\n \"a\": {\"d\":null,\"c\":true} }";
+        let expected = r#"{"a":{"c":true,"d":null},"b":[333333333.3333333,1e+30,4.5,0.002,1e-27,0,12,4]}"#;
+        assert_eq!(canonical(text), expected);
+    }
+
+    #[test]
+    fn std_rcpt_1_integers_beyond_the_safe_range_have_no_form() {
+        for good in ["9007199254740991", "-9007199254740991", "0"] {
+            assert_eq!(canonical(&format!("[{good}]")), format!("[{good}]"));
+        }
+        for bad in ["9007199254740992", "-9007199254740992", "18446744073709551615", "-9223372036854775808"] {
+            let value = parse(format!(r#"{{"a":[{bad}]}}"#).as_bytes()).unwrap();
+            let error = to_string(&value).unwrap_err();
+            assert!(error.to_string().contains(bad), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_key_given_twice_is_an_error_at_any_depth_and_is_not_quoted() {
+        for text in [r#"{"secret":1,"secret":1}"#, r#"[{"a":{"secret":1,"\u0073ecret":2}}]"#] {
+            let error = parse(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("given twice") && !error.contains("secret"), "{error}");
+        }
+        assert!(parse(br#"{"a":{"a":1},"b":{"a":1}}"#).is_ok());
+    }
+
+    #[test]
+    fn what_is_no_json_text_is_an_error() {
+        let deep = "[".repeat(100_000);
+        for text in ["", "{", "{}x", "nul", "\"\\ud800\"", "1e999", "'a'", &deep] {
+            assert!(parse(text.as_bytes()).is_err(), "{text:.10}");
+        }
+        assert!(parse(b"\"\xff\"").is_err());
+    }
+}
