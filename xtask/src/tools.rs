@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn only_a_missing_network_excuses_a_failed_download() {
         let pip = "WARNING: Retrying (Retry(total=4, connect=None)) after connection broken by 'NewConnectionError'";
-        let cargo = "error: failed to download from `https://index.crates.io/config.json`";
+        let cargo = "error: failed to download from `https://index.example/config.json`";
         assert!(is_offline(&failed(pip)) && is_offline(&failed(cargo)));
         let unknown = "ERROR: No matching distribution found for macp-sdk-python==99.0.0";
         let broken = "error: could not compile `macp-conform` (bin \"macp-conform\") due to 1 previous error";

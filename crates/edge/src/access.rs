@@ -79,9 +79,14 @@ impl Access {
         Err(status::coded(Code::Forbidden, "this session is readable by its initiator, participants and observers"))
     }
 
+    /// Whether listings and watches show every session.
+    pub(crate) fn sees_all(&self) -> bool {
+        self.local || self.observer
+    }
+
     /// Whether listings and watches show a session.
     pub(crate) fn sees(&self, session: &SessionMetadata) -> bool {
-        self.local || self.observer || self.identity().is_some_and(|identity| takes_part(identity, session))
+        self.sees_all() || self.identity().is_some_and(|identity| takes_part(identity, session))
     }
 }
 

@@ -1,10 +1,10 @@
 //! How many sessions one sender may have open at once, where its credential says so.
 //!
-//! What a sender has open is remembered once it was read from the store, and looked at again at every start: sessions
-//! end by themselves. Starts of one such sender are taken one after the other, so that two at once cannot both find
-//! the last place.
+//! A start first claims a place. What a sender has open is remembered once it was read from the store, and looked at
+//! again at every claim: sessions end by themselves. Claims of one sender are taken one after the other, so that two at
+//! once cannot both get the last place. A claim whose start was never heard of again is void after a while.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use macp_kernel::State;
@@ -12,81 +12,95 @@ use macp_ledger::{Failure, Filter, Head, Store};
 use macp_wire::v1::SessionMetadata;
 use prost::Message;
 use smol_str::SmolStr;
-use tokio::sync::OwnedMutexGuard;
 
 /// Heads read at once when a sender is first seen.
 const HEADS_AT_ONCE: usize = 256;
 
+/// Senders remembered. What is forgotten is read again, so only those being looked at must stay.
+const SENDERS_MAX: usize = 10_000;
+
+/// How long a claim holds without a session: longer than a start can be under way.
+const CLAIM_MS: i64 = 120_000;
+
 #[derive(Debug, Default)]
 pub(crate) struct Quotas {
-    senders: Mutex<HashMap<SmolStr, Arc<tokio::sync::Mutex<Option<Open>>>>>,
+    senders: Mutex<HashMap<SmolStr, Arc<tokio::sync::Mutex<Option<Claims>>>>>,
 }
 
-/// Sessions of one sender that have not ended, as far as is known.
-type Open = BTreeSet<Arc<str>>;
-
-/// The right to start one session: held while it is being started.
-#[derive(Debug)]
-pub(crate) struct Turn {
-    open: OwnedMutexGuard<Option<Open>>,
-    is_full: bool,
-}
+/// Sessions of one sender that have not ended as far as is known, and when each was claimed.
+type Claims = BTreeMap<Arc<str>, i64>;
 
 impl Quotas {
-    /// Waits for the sender's turn and counts its open sessions.
-    pub(crate) async fn turn(
+    /// Claims a place for a session; false when the sender has none left.
+    pub(crate) async fn claim(
         &self,
         store: &Arc<dyn Store>,
         sender: &str,
         open_max: u64,
+        session_id: &str,
         now_ms: i64,
-    ) -> Result<Turn, Failure> {
+    ) -> Result<bool, Failure> {
         let sender: SmolStr = sender.into();
-        let place = {
-            let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(senders.entry(sender.clone()).or_default())
+        let place = self.place(&sender);
+        let mut known = place.lock_owned().await;
+        let store = Arc::clone(store);
+        let before = known.take();
+        let counted = tokio::task::spawn_blocking(move || count(&*store, &sender, before, now_ms)).await;
+        let (mut claims, open) = counted.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+        // A start that is sent again has its place already.
+        let granted = open < open_max || claims.contains_key(session_id);
+        if granted {
+            claims.entry(session_id.into()).or_insert(now_ms);
+        }
+        *known = Some(claims);
+        Ok(granted)
+    }
+
+    /// The start was refused: its place is free again.
+    pub(crate) async fn release(&self, sender: &str, session_id: &str) {
+        let place = self.place(&sender.into());
+        if let Some(claims) = place.lock_owned().await.as_mut() {
+            claims.remove(session_id);
+        }
+    }
+
+    fn place(&self, sender: &SmolStr) -> Arc<tokio::sync::Mutex<Option<Claims>>> {
+        let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
+        if senders.len() >= SENDERS_MAX && !senders.contains_key(sender) {
+            senders.retain(|_, place| Arc::strong_count(place) > 1);
+        }
+        Arc::clone(senders.entry(sender.clone()).or_default())
+    }
+}
+
+/// The sender's claims that still hold, and how many of them count: a suspended session does not, nor one whose
+/// deadline has passed.
+fn count(store: &dyn Store, sender: &str, known: Option<Claims>, now_ms: i64) -> Result<(Claims, u64), Failure> {
+    let Some(known) = known else {
+        let own = read(store, sender, now_ms)?;
+        let open = own.iter().filter(|(_, is_open)| *is_open).count() as u64;
+        return Ok((own.into_iter().map(|(id, _)| (id, now_ms)).collect(), open));
+    };
+    let mut claims = Claims::new();
+    let mut open = 0;
+    for (id, claimed_at_ms) in known {
+        let counts = match store.head(&id)? {
+            Some(head) => match own_session(&head, sender) {
+                Some(session) => is_open(&head, &session, now_ms),
+                // Ended, or someone else's.
+                None => continue,
+            },
+            None if now_ms.saturating_sub(claimed_at_ms) < CLAIM_MS => true,
+            None => continue,
         };
-        let mut open = place.lock_owned().await;
-        let (store, known) = (Arc::clone(store), open.take());
-        let counted = tokio::task::spawn_blocking(move || count(&*store, &sender, known, now_ms)).await;
-        let (known, count) = counted.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
-        *open = Some(known);
-        Ok(Turn { open, is_full: count >= open_max })
+        open += u64::from(counts);
+        claims.insert(id, claimed_at_ms);
     }
+    Ok((claims, open))
 }
 
-impl Turn {
-    pub(crate) fn is_full(&self) -> bool {
-        self.is_full
-    }
-
-    /// The session was started.
-    pub(crate) fn started(mut self, session_id: &str) {
-        if let Some(open) = self.open.as_mut() {
-            open.insert(session_id.into());
-        }
-    }
-}
-
-/// The sender's sessions that have not ended, and how many of them are open now: a suspended one does not count, nor
-/// one whose deadline has passed.
-fn count(store: &dyn Store, sender: &str, known: Option<Open>, now_ms: i64) -> Result<(Open, u64), Failure> {
-    let heads = match known {
-        Some(known) => {
-            known.iter().map(|id| store.head(id)).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect()
-        }
-        None => read(store, sender)?,
-    };
-    let unended: Vec<Head> = heads.into_iter().filter(|head| head.open).collect();
-    let is_open = |head: &&Head| {
-        State::from_wire(head.state) == Some(State::Open)
-            && SessionMetadata::decode(head.summary.clone()).is_ok_and(|session| session.expires_at_unix_ms >= now_ms)
-    };
-    let open = unended.iter().filter(is_open).count() as u64;
-    Ok((unended.into_iter().map(|head| head.session_id).collect(), open))
-}
-
-fn read(store: &dyn Store, sender: &str) -> Result<Vec<Head>, Failure> {
+/// The sender's sessions that have not ended, and whether each is open now.
+fn read(store: &dyn Store, sender: &str, now_ms: i64) -> Result<Vec<(Arc<str>, bool)>, Failure> {
     let mut own = Vec::new();
     let mut after: Option<Arc<str>> = None;
     loop {
@@ -95,9 +109,21 @@ fn read(store: &dyn Store, sender: &str) -> Result<Vec<Head>, Failure> {
             return Ok(own);
         };
         after = Some(Arc::clone(&last.session_id));
-        let is_own = |head: &Head| {
-            SessionMetadata::decode(head.summary.clone()).is_ok_and(|session| session.initiator == sender)
-        };
-        own.extend(page.into_iter().filter(is_own));
+        for head in &page {
+            if let Some(session) = own_session(head, sender) {
+                let is_open = is_open(head, &session, now_ms);
+                own.push((Arc::clone(&head.session_id), is_open));
+            }
+        }
     }
+}
+
+/// What the index tells of a session that has not ended and was started by the sender.
+fn own_session(head: &Head, sender: &str) -> Option<SessionMetadata> {
+    let session = head.open.then(|| SessionMetadata::decode(head.summary.clone()).ok()).flatten()?;
+    (session.initiator == sender).then_some(session)
+}
+
+fn is_open(head: &Head, session: &SessionMetadata, now_ms: i64) -> bool {
+    State::from_wire(head.state) == Some(State::Open) && session.expires_at_unix_ms >= now_ms
 }

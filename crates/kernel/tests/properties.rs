@@ -164,17 +164,27 @@ fn plain(id: &str) -> Policy {
     validate(&descriptor).expect("the defaults are valid")
 }
 
-/// What became of every step, as far as it does not name the policy.
-fn verdicts(script: &Script) -> Vec<(TracedVerdict, Option<State>, Vec<i64>, Option<serde_json::Value>)> {
+/// What became of a step, as far as it does not name the policy.
+#[derive(Debug, PartialEq)]
+struct Became {
+    verdict: TracedVerdict,
+    dates: Vec<i64>,
+    state: Option<State>,
+    mode_state: Option<serde_json::Value>,
+}
+
+fn verdicts(script: &Script) -> Vec<Became> {
     let mut slots: BTreeMap<&str, Option<Session>> = BTreeMap::new();
     let mut verdicts = Vec::new();
     for Step { at_ms, session_id, command } in &script.steps {
         let slot = slots.entry(session_id).or_default();
         let outcome = step(slot, command, *at_ms, &script.limits);
-        let dates = outcome.entries.iter().map(|entry| entry.accepted_at_unix_ms).collect();
-        let state = slot.as_ref().map(Session::state);
-        let mode = slot.as_ref().map(Session::describe_mode);
-        verdicts.push(((&outcome.settled).into(), state, dates, mode));
+        verdicts.push(Became {
+            verdict: (&outcome.settled).into(),
+            dates: outcome.entries.iter().map(|entry| entry.accepted_at_unix_ms).collect(),
+            state: slot.as_ref().map(Session::state),
+            mode_state: slot.as_ref().map(Session::describe_mode),
+        });
     }
     verdicts
 }

@@ -4,7 +4,7 @@
 //!  clients ──Request──▶ nodes (shards) ──Append──▶ writer ──▶ disk
 //!     ▲                  │  ▲  ▲    └──Load──▶ loaders ◀─────┤
 //!     └──── Answer ──────┘  │  └──────────────────┘          │
-//!                           └──Expire── sweeper ◀────────────┘
+//!                           └───Due──── sweeper ◀────────────┘
 //!                  the oracle listens everywhere
 //! ```
 //!

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use macp_client::Client;
 use macp_conformance::{GrpcDriver, Level, Outcome, Report, Set, Summary, published, run as play};
 use serde_json::{Map, Value, json};
 
 use crate::Finding;
 use crate::output::{Output, Paint};
 use crate::progress;
+use crate::remote::ServerArgs;
 use crate::text::{clean, count};
 
 /// Why vectors are not run here.
@@ -24,9 +24,8 @@ const SKIPPED_VECTOR: &str = "vectors test the code of an implementation, which 
 /// Without --fixtures the fixtures are those published with the reference runtime; cargo downloads them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Address of the server
-    #[arg(long, value_name = "URI", env = "MACP_SERVER", default_value = "http://127.0.0.1:50051")]
-    server: String,
+    #[command(flatten)]
+    server: ServerArgs,
     /// Directory of fixtures to run, instead of the published ones
     #[arg(long, value_name = "DIR", env = "MACP_CONFORMANCE_DIR")]
     fixtures: Option<PathBuf>,
@@ -37,7 +36,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
     // First, because it is the quickest thing to go wrong.
-    let mut driver = GrpcDriver::new(Client::connect(address(&args.server)).await?);
+    let mut driver = GrpcDriver::new(args.server.connect().await?);
     let set = match &args.fixtures {
         Some(directory) => Set::load(directory)?,
         None => download()?,
@@ -79,11 +78,6 @@ fn load_whole(directory: &Path) -> anyhow::Result<Set> {
         bail!("{} holds {:?} instead of {:?}", directory.display(), set.counts(), published::COUNTS);
     }
     Ok(set)
-}
-
-/// The address with the scheme that most people leave out.
-fn address(server: &str) -> String {
-    if server.contains("://") { server.to_owned() } else { format!("http://{server}") }
 }
 
 fn show(report: &Report, output: &Output) -> anyhow::Result<()> {

@@ -138,8 +138,8 @@ impl Service for Runtime {
     }
 
     async fn watch_signals(&self, request: Request<WatchSignalsRequest>) -> Answer<Self::WatchSignalsStream> {
-        self.access(&request).await.admitted()?;
-        Ok(Response::new(watches::signals(&self.ctx)))
+        let access = self.access(&request).await.admitted()?;
+        Ok(Response::new(watches::signals(&self.ctx, access)))
     }
 
     async fn watch_sessions(&self, request: Request<WatchSessionsRequest>) -> Answer<Self::WatchSessionsStream> {

@@ -9,7 +9,7 @@ use macp_kernel::Profile;
 use macp_kernel::replay::{Options, Replayer};
 use macp_ledger::{History, PutMode, PutOutcome, Store};
 use macp_wire::codes::Code;
-use macp_wire::v1::{GetDecisionReceiptResponse, GetReceiptKeysResponse};
+use macp_wire::v1::{GetDecisionReceiptResponse, GetReceiptKeysResponse, SessionState};
 use tonic::Status;
 
 use crate::access::Access;
@@ -25,13 +25,20 @@ pub(super) async fn receipt(
     access: &Access,
     session_id: String,
 ) -> Result<GetDecisionReceiptResponse, Status> {
-    super::sessions::readable(ctx, access, &session_id).await?;
+    let session = super::sessions::readable(ctx, access, &session_id).await?;
     ctx.take_share(access, Kind::Message)?;
-    let _permit = reader(ctx).await;
+    if session.profile == Profile::Classic {
+        return Err(unavailable("classic sessions have no receipt"));
+    }
+    if session.metadata.state() != SessionState::Resolved {
+        return Err(unavailable("the session is not resolved, so there is nothing to give a receipt for"));
+    }
+    let permit = reader(ctx).await;
     let receipts = std::sync::Arc::clone(&ctx.receipts);
     let issuer = ctx.settings.runtime_id.clone();
     let now = ctx.engine.now_ms();
     let receipt_json = blocking(ctx, move |store| {
+        let _permit = permit;
         if let Some(kept) = store.document(KIND, &session_id).map_err(|failure| failed(&failure))? {
             return text(&kept);
         }
@@ -89,9 +96,6 @@ fn resolved(store: &dyn Store, session_id: &str) -> Result<Resolved, Status> {
         .resolution()
         .cloned()
         .ok_or_else(|| unavailable("the session is not resolved, so there is nothing to give a receipt for"))?;
-    if session.binding().profile == Profile::Classic {
-        return Err(unavailable("classic sessions have no receipt"));
-    }
     Ok(Resolved {
         mode: session.binding().mode_name().to_owned(),
         resolution,

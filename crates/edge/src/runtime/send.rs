@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use macp_engine::Error;
 use macp_kernel::{Caller, Command, Input, Rejection, SESSION_START, SignatureCheck, screen, stated_deadline};
-use macp_ledger::Failure;
 use macp_wire::codes::Code;
 use macp_wire::signature::v1::EnvelopeSignature;
 use macp_wire::v1::{Ack, Envelope, SendRequest, SendResponse, SessionState};
@@ -14,7 +13,6 @@ use crate::access::Access;
 use crate::ack::{Refusal, Subject};
 use crate::context::Context;
 use crate::metrics::Rpc;
-use crate::quota::Turn;
 use crate::rate::Kind;
 use crate::status;
 
@@ -27,15 +25,48 @@ pub(super) async fn send(ctx: &Context, access: &Access, request: SendRequest) -
     let _timer = ctx.metrics.time(Rpc::Send);
     let SendRequest { envelope, signature } = request;
     let envelope = envelope.ok_or_else(|| status::coded(Code::InvalidEnvelope, "the request holds no envelope"))?;
-    let ack = answer(ctx, access, envelope, signature).await;
+    let place = claim(ctx, access, &envelope).await;
+    let ack = answer(ctx, access, place, envelope, signature).await;
     Ok(SendResponse { ack: Some(ack) })
 }
 
+/// A place among the sessions its sender may have open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// None is needed.
+    Free,
+    Claimed,
+    Full,
+    /// Nobody could say.
+    Unknown,
+}
+
+/// Claims a place for a start, for a sender who may have so many sessions open and no more. Before everything else,
+/// because it may take a while, and what follows on a stream must not overtake the start.
+pub(super) async fn claim(ctx: &Context, access: &Access, envelope: &Envelope) -> Place {
+    let (Some(open_max), Some(identity)) = (access.open_sessions_max, access.identity()) else {
+        return Place::Free;
+    };
+    if envelope.message_type != SESSION_START || screen(envelope, &access.caller, ctx.engine.limits()).is_err() {
+        return Place::Free;
+    }
+    let (store, now) = (ctx.engine.store(), ctx.engine.now_ms());
+    match ctx.quotas.claim(store, identity, open_max, &envelope.session_id, now).await {
+        Ok(true) => Place::Claimed,
+        Ok(false) => Place::Full,
+        Err(failure) => {
+            tracing::error!(%failure, "cannot count a sender's open sessions");
+            Place::Unknown
+        }
+    }
+}
+
 /// Takes an envelope to its verdict. The engine has it when this is first polled, so that whoever polls in the order of
-/// arrival keeps that order.
+/// arrival keeps that order; only Progress about a session waits for that session first.
 pub(super) async fn answer(
     ctx: &Context,
     access: &Access,
+    place: Place,
     envelope: Envelope,
     signature: Option<EnvelopeSignature>,
 ) -> Ack {
@@ -47,6 +78,10 @@ pub(super) async fn answer(
         Some(signature) => ctx.keys().check(&envelope, Some(&signature)),
         None => SignatureCheck::Absent,
     };
+    if let Err(refused) = check_progress(ctx, access, &envelope).await {
+        ctx.metrics.rejected(refused.code);
+        return subject.refused(refused, SessionState::Unspecified);
+    }
     if let Some(result) = ctx.engine.signal(&envelope, &signature, &caller, access.authenticated) {
         return match result {
             Ok(()) => {
@@ -59,15 +94,11 @@ pub(super) async fn answer(
             }
         };
     }
-    let turn = match take_turn(ctx, access, &envelope).await {
-        Ok(turn) => turn,
-        Err(failure) => {
-            tracing::error!(%failure, "cannot count a sender's open sessions");
-            let rejection = Rejection::operational(Code::InternalError, "cannot count the sender's open sessions");
-            return subject.refused(Refusal::new(rejection, None), SessionState::Unspecified);
-        }
-    };
-    caller.over_quota = turn.as_ref().is_some_and(Turn::is_full);
+    if place == Place::Unknown {
+        let rejection = Rejection::operational(Code::InternalError, "cannot count the sender's open sessions");
+        return subject.refused(Refusal::new(rejection, None), SessionState::Unspecified);
+    }
+    caller.over_quota = place == Place::Full;
     let deadline_ms = stated_deadline(&envelope);
     let registered = ctx.registry.look_up(&envelope);
     let command = Command { caller, input: Input::Envelope { envelope, signature, registered } };
@@ -77,10 +108,9 @@ pub(super) async fn answer(
     }
     let ack = subject.answered(result, retry_after, ctx.engine.now_ms());
     count(ctx, &ack);
-    if let Some(turn) = turn
-        && ack.ok
-    {
-        turn.started(&ack.session_id);
+    // A write that failed may be stored after all, so only a refusal gives the place back.
+    if place == Place::Claimed && ack.error.as_ref().is_some_and(|error| error.code != Code::InternalError.as_str()) {
+        ctx.quotas.release(access.identity().unwrap_or_default(), &ack.session_id).await;
     }
     if let Some(deadline_ms) = deadline_ms {
         warn_if_past(deadline_ms, &ack);
@@ -108,15 +138,18 @@ fn take_rate(ctx: &Context, caller: &Caller, envelope: &Envelope) -> Option<Dura
     limiter.take(sender, kind, ctx.uptime()).err().map(|exhausted| exhausted.retry_after)
 }
 
-/// The turn to start a session, for a sender who may have so many and no more.
-async fn take_turn(ctx: &Context, access: &Access, envelope: &Envelope) -> Result<Option<Turn>, Failure> {
-    let (Some(open_max), Some(identity)) = (access.open_sessions_max, access.identity()) else {
-        return Ok(None);
-    };
-    if envelope.message_type != SESSION_START {
-        return Ok(None);
+/// Where callers are known, Progress about a session is for those who take part in it.
+async fn check_progress(ctx: &Context, access: &Access, envelope: &Envelope) -> Result<(), Refusal> {
+    if access.local || envelope.session_id.is_empty() || envelope.message_type != "Progress" {
+        return Ok(());
     }
-    ctx.quotas.turn(ctx.engine.store(), identity, open_max, ctx.engine.now_ms()).await.map(Some)
+    let refused = |code, message: &str| Refusal::new(Rejection::operational(code, message), None);
+    match ctx.engine.session(&envelope.session_id).await {
+        Ok(Some(session)) if access.check_read(&session).is_ok() => Ok(()),
+        Ok(Some(_)) => Err(refused(Code::Forbidden, "Progress is for those who take part in the session")),
+        Ok(None) => Err(refused(Code::SessionNotFound, "there is no such session")),
+        Err(error) => Err(refused(Code::InternalError, &error.to_string())),
+    }
 }
 
 fn count(ctx: &Context, ack: &Ack) {

@@ -25,9 +25,6 @@ const PAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// read whole before it is known to fit.
 pub(super) const HEADS_AT_ONCE: usize = 32;
 
-/// Heads one call looks at, whatever it finds.
-const HEADS_PER_CALL_MAX: usize = 16_384;
-
 /// Prefix of what is inside a page token.
 const TOKEN_VERSION: &str = "v1:";
 
@@ -91,7 +88,13 @@ pub(super) async fn list(
     let limit = page_size(ctx, request.page_size)?;
     let after = (!request.page_token.is_empty()).then(|| read_token(&request.page_token)).transpose()?;
     let (store, access) = (std::sync::Arc::clone(ctx.engine.store()), access.clone());
-    let page = tokio::task::spawn_blocking(move || read_page(&*store, after, limit, |session| access.sees(session)))
+    // A caller who may see few of many sessions makes for long reads; only so many at a time.
+    let permit = if access.sees_all() { None } else { Some(crate::history::reader(ctx).await) };
+    let reading = move || {
+        let _permit = permit;
+        read_page(&*store, after, limit, |session| access.sees(session))
+    };
+    let page = tokio::task::spawn_blocking(reading)
         .await
         .map_err(|error| status::internal(error.to_string()))?
         .map_err(|failure| status::internal(status::with_causes(&failure)))?;
@@ -105,8 +108,7 @@ struct Page {
     after: Option<String>,
 }
 
-/// As many sessions as a page may hold, by number and by bytes but at least one. A page may come out short, even empty,
-/// when most sessions are not for the caller to see: one call looks at so many and no more.
+/// As many sessions as a page may hold, by number and by bytes but at least one.
 fn read_page(
     store: &dyn Store,
     mut after: Option<String>,
@@ -115,7 +117,6 @@ fn read_page(
 ) -> Result<Page, Failure> {
     let mut sessions: Vec<SessionMetadata> = Vec::new();
     let mut bytes = 0;
-    let mut looked_at = 0;
     loop {
         let heads = store.list(after.as_deref(), HEADS_AT_ONCE, Filter::All)?;
         for head in &heads {
@@ -123,18 +124,16 @@ fn read_page(
             if is_shown(&session) {
                 bytes += session.encoded_len();
                 if sessions.len() == limit || (bytes > PAGE_BYTES_MAX && !sessions.is_empty()) {
+                    // From what was shown: a token must not tell of sessions the caller may not see.
+                    let after = sessions.last().map(|session| session.session_id.clone());
                     return Ok(Page { sessions, after });
                 }
                 sessions.push(session);
             }
             after = Some(head.session_id.to_string());
         }
-        looked_at += heads.len();
         if heads.len() < HEADS_AT_ONCE {
             return Ok(Page { sessions, after: None });
-        }
-        if looked_at >= HEADS_PER_CALL_MAX {
-            return Ok(Page { sessions, after });
         }
     }
 }

@@ -35,11 +35,15 @@ pub(super) fn roots(ctx: &Context) -> Outbound<WatchRootsResponse> {
     })
 }
 
-pub(super) fn signals(ctx: &Context) -> Outbound<WatchSignalsResponse> {
+pub(super) fn signals(ctx: &Context, access: Access) -> Outbound<WatchSignalsResponse> {
     let mut signals = ctx.engine.watch_signals();
+    let engine = ctx.engine.clone();
     produce_until_drained(&ctx.drain, |sink| async move {
         loop {
             let signal = next(&mut signals).await?;
+            if !is_for(&engine, &access, &signal.envelope.session_id).await? {
+                continue;
+            }
             sink.send(WatchSignalsResponse {
                 envelope: Some(signal.envelope.clone()),
                 sender_authenticated: signal.sender_authenticated,
@@ -47,6 +51,15 @@ pub(super) fn signals(ctx: &Context) -> Outbound<WatchSignalsResponse> {
             .await?;
         }
     })
+}
+
+/// Progress about a session is for those who may read it.
+async fn is_for(engine: &Engine, access: &Access, session_id: &str) -> Result<bool, Status> {
+    if session_id.is_empty() || access.sees_all() {
+        return Ok(true);
+    }
+    let session = engine.session(session_id).await.map_err(|error| status::of_engine(&error))?;
+    Ok(session.is_some_and(|session| access.check_read(&session).is_ok()))
 }
 
 /// Joins the live feed first and then tells of the open sessions, so that nothing falls between.

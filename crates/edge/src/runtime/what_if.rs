@@ -1,6 +1,7 @@
 //! WhatIfReplay: a recorded session under a policy it was not bound to.
 
 use macp_archive::{Source, what_if};
+use macp_kernel::Profile;
 use macp_kernel::policy::validate_candidate;
 use macp_ledger::History;
 use macp_wire::codes::Code;
@@ -21,6 +22,9 @@ pub(super) async fn replay(
     let WhatIfReplayRequest { session_id, candidate } = request;
     let session = super::sessions::readable(ctx, access, &session_id).await?;
     ctx.take_share(access, Kind::Message)?;
+    if session.profile == Profile::Classic {
+        return Err(status::invalid_request("classic sessions have no policies, so there is nothing to ask"));
+    }
     let candidate = candidate.ok_or_else(|| status::invalid_request("the request holds no candidate"))?;
     let policy = validate_candidate(&candidate)
         .map_err(|error| status::coded(Code::InvalidPolicyDefinition, error.to_string()))?;
@@ -30,8 +34,9 @@ pub(super) async fn replay(
             format!("the candidate is for mode {:?}, the session's is {:?}", candidate.mode, session.metadata.mode),
         ));
     }
-    let _permit = reader(ctx).await;
+    let permit = reader(ctx).await;
     blocking(ctx, move |store| {
+        let _permit = permit;
         let history = History::open(store, &session_id).map_err(|failure| failed(&failure))?;
         let history = history.ok_or_else(|| status::session_not_found(&session_id))?;
         what_if(&mut Source::Store(history), policy).map_err(|error| failed(&error))

@@ -85,7 +85,7 @@ impl Registry {
             .then(|| PolicyName::decode(envelope.payload.clone()).ok())
             .flatten()
             .filter(|named| !named.policy_version.is_empty())
-            .and_then(|named| self.snapshot().policies.get(&named.policy_version).map(Arc::clone));
+            .and_then(|named| self.policy(&named.policy_version));
         Registered { policy, extension }
     }
 

@@ -24,6 +24,9 @@ const TERMINAL: &str = "Commitment";
 const MODES_MAX: usize = 1_000;
 const MESSAGE_TYPES_MAX: usize = 256;
 
+/// Bytes of one descriptor: it is copied into the first entry of every session of the mode.
+const DESCRIPTOR_BYTES_MAX: usize = 16 * 1024;
+
 pub(super) fn load(store: &dyn Store) -> Result<BTreeMap<String, Arc<Extension>>, RegistryError> {
     let mut modes = BTreeMap::new();
     for document in documents(store, KIND)? {
@@ -140,6 +143,9 @@ fn check(descriptor: &ModeDescriptor) -> Result<(), RegistryError> {
         if !descriptor.message_types.contains(terminal) {
             return refused(format!("terminal message type {terminal:?} is not among the message types"));
         }
+    }
+    if descriptor.encoded_len() > DESCRIPTOR_BYTES_MAX {
+        return refused(format!("a mode's descriptor is at most {DESCRIPTOR_BYTES_MAX} bytes long"));
     }
     let words = descriptor.message_types.iter().chain([&descriptor.mode_version]);
     if words.into_iter().any(|word| word.len() > ID_BYTES_MAX) {

@@ -15,6 +15,9 @@ const KIND: &str = "policy";
 /// Policies kept at once: each is held in memory, and watchers are told all of them at every change.
 const POLICIES_MAX: usize = 10_000;
 
+/// Bytes of all of them: they are listed in one answer, and clients take none above 4 MiB unless told to.
+const POLICIES_BYTES_MAX: usize = 3 * 1024 * 1024;
+
 pub(super) fn load(store: &dyn Store) -> Result<BTreeMap<String, Arc<Policy>>, RegistryError> {
     let mut policies = BTreeMap::new();
     for document in documents(store, KIND)? {
@@ -42,6 +45,12 @@ impl Registry {
         }
         if snapshot.policies.len() >= POLICIES_MAX {
             return Err(RegistryError::Refused(format!("there are {POLICIES_MAX} policies, the most there may be")));
+        }
+        let kept: usize = snapshot.policies.values().map(|policy| policy.descriptor.encoded_len()).sum();
+        if kept + policy.descriptor.encoded_len() > POLICIES_BYTES_MAX {
+            return Err(RegistryError::Refused(format!(
+                "all policies together may take {POLICIES_BYTES_MAX} bytes; unregister some first"
+            )));
         }
         self.store.put_document(KIND, &id, &policy.descriptor.encode_to_vec(), PutMode::Replace)?;
         snapshot.policies.insert(id, Arc::new(policy));

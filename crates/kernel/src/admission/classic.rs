@@ -18,7 +18,7 @@ use crate::profile::choose;
 use crate::session::{Position, Seen, Session, State};
 use crate::{
     Binding, Caller, Limits, PARTICIPANTS_MAX, Registered, Rejection, Roster, Suspension, TTL_MS_DEFAULT, TTL_MS_MAX,
-    mode, policy,
+    mode,
 };
 
 /// Judges a SessionStart.
@@ -212,7 +212,8 @@ fn start_versions(mode: mode::Kind, payload: &SessionStartPayload) -> Result<(),
 /// Classic sessions have no policies, and nothing may look governed that is not.
 fn start_policy(payload: &SessionStartPayload, registered: &Registered) -> Result<(), Rejection> {
     let named = payload.policy_version.as_str();
-    if policy::find(named, registered).is_none() {
+    // Only what was looked up counts: a policy that is built in later must not refuse what an old history accepted.
+    if registered.policy.as_ref().is_none_or(|policy| policy.id() != named) {
         return Ok(());
     }
     Err(Rejection::invalid(format!(

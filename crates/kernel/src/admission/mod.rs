@@ -44,7 +44,9 @@ pub fn screen<'a>(envelope: &'a Envelope, caller: &'a Caller, limits: &Limits) -
             // A start that may choose no profile is refused at its place in the classic order.
             Ok(Profile::Classic) | Err(_) => classic::screen_start(envelope, caller, &Registered::default(), limits),
         },
-        _ => classic::screen_message(envelope, caller, limits),
+        // The session, which nobody has looked at yet, decides by which rules; what passes by either counts.
+        _ if caller.credential == Credential::Absent => classic::screen_message(envelope, caller, limits),
+        _ => standard::screen(envelope, caller, limits).or_else(|_| classic::screen_message(envelope, caller, limits)),
     }
 }
 

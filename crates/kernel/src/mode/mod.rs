@@ -96,8 +96,8 @@ pub trait Mode {
         Ok(())
     }
 
-    /// What only the runtime may send: refuses a client's message that pretends to be one. Not asked on replay, nor of
-    /// the runtime's own messages.
+    /// What only the runtime may send: refuses a client's message that pretends to be one. Not asked of the runtime's
+    /// own messages.
     fn check_client(_envelope: &Envelope) -> Result<(), Rejection> {
         Ok(())
     }

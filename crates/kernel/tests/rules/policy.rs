@@ -241,7 +241,8 @@ fn std_pol_6_lengths() {
     };
     assert_eq!(longest.rules.len(), RULES_BYTES_MAX);
     assert!(validate(&longest).is_ok());
-    let too_long: [(fn(&mut PolicyDescriptor), &str); 4] = [
+    type Spoil = fn(&mut PolicyDescriptor);
+    let too_long: [(Spoil, &str); 4] = [
         (|it| it.policy_id.push('p'), "policy_id is 257 bytes long"),
         (|it| it.mode.push('m'), "mode is 257 bytes long"),
         (|it| it.description.push('d'), "description is 4097 bytes long"),

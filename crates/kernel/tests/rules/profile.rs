@@ -1,11 +1,14 @@
 //! Which rules a SessionStart is born under (docs/PROTOCOL.md).
 
-use macp_kernel::{Caller, Profile, ProfileSetting};
+use std::sync::Arc;
+
+use macp_kernel::policy::builtins;
+use macp_kernel::{Caller, Command, Input, Limits, Profile, ProfileSetting, Registered, SignatureCheck, step};
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::codes::Code;
 use macp_wire::v1::Envelope;
 
-use crate::world::{SESSION, World, participants, refusal, start, start_with, word};
+use crate::world::{NOW, SESSION, World, participants, refusal, start, start_with, word};
 
 const UUID: &str = "3f2504e0-4f89-41d3-9a0c-0305e82c3301";
 
@@ -175,8 +178,16 @@ fn profile_setting_standard_refuses_classic_starts() {
 /// Nothing may look governed that is not.
 #[test]
 fn profile_a_classic_start_names_no_registered_policy() {
+    let registered = Registered { policy: Some(Arc::clone(&builtins()[1])), ..Registered::default() };
     for (policy, expected) in [("policy.std.majority", "INVALID_ENVELOPE"), ("house-rules-7", "accepted")] {
         let payload = SessionStartPayload { policy_version: policy.into(), ..SessionStartPayload::default() };
-        World::new().expect(start_with(&payload), expected);
+        let input = Input::Envelope {
+            envelope: start_with(&payload),
+            signature: SignatureCheck::Absent,
+            registered: registered.clone(),
+        };
+        let command = Command { caller: Caller::anonymous(), input };
+        let outcome = step(&mut None, &command, NOW, &Limits::default());
+        assert_eq!(word(&outcome.settled), expected, "{policy}");
     }
 }

@@ -30,8 +30,7 @@ const PIPELINE_MAX: usize = 256;
 /// The session a stream belongs to, and how far it has been delivered.
 struct Bound {
     session_id: String,
-    /// Not known while the start that would create the session is under way.
-    mode: Option<String>,
+    mode: String,
     feed: Subscription,
     /// Ordinal of the last delivery.
     position: u64,
@@ -50,7 +49,8 @@ pub(super) async fn run(
     mut inbound: Streaming<StreamSessionRequest>,
     sink: &Sink<StreamSessionResponse>,
 ) -> Result<(), Status> {
-    let mut stream = Stream { ctx, access, sink, bound: None, verdicts: VecDeque::new(), asked: None };
+    let mut stream =
+        Stream { ctx, access, sink, session_id: None, bound: None, verdicts: VecDeque::new(), asked: None };
     stream.take(first).await?;
     let mut reading = true;
     loop {
@@ -78,14 +78,19 @@ pub(super) async fn run(
 #[derive(Default)]
 struct Verdict {
     ack: Ack,
-    /// The mode a start asked for.
-    started: Option<String>,
+    /// The envelope was a SessionStart.
+    is_start: bool,
+    /// What comes back to a sender who may write to a session but not read it.
+    echo: Option<Envelope>,
 }
 
 struct Stream<'a> {
     ctx: &'a Context,
     access: &'a Access,
     sink: &'a Sink<StreamSessionResponse>,
+    /// The one session this stream is about, once it is known.
+    session_id: Option<String>,
+    /// Its feed, once the caller is known to be allowed to read it.
     bound: Option<Bound>,
     /// Envelopes with the engine, oldest first.
     verdicts: VecDeque<Answer<'a, Verdict>>,
@@ -135,12 +140,13 @@ impl Stream<'_> {
         if let Err(rejection) = shape(&envelope, self.ctx.engine.limits()) {
             let subject = Subject { session_id: envelope.session_id, message_id: envelope.message_id };
             let ack = subject.refused(Refusal::new(rejection, None), SessionState::Unspecified);
-            return self.heard(Verdict { ack, started: None }).await;
+            self.verdicts.push_back(Answer::Ready(Verdict { ack, ..Verdict::default() }));
+            return Ok(());
         }
         if envelope.session_id.is_empty() {
             return Err(invalid("an envelope on a stream names a session and its mode"));
         }
-        if self.bound.as_ref().is_some_and(|bound| bound.session_id != envelope.session_id) {
+        if self.session_id.as_ref().is_some_and(|session_id| *session_id != envelope.session_id) {
             return Err(invalid("this stream belongs to another session"));
         }
         if !envelope.sender.is_empty() && self.access.identity() != Some(&envelope.sender) {
@@ -149,44 +155,60 @@ impl Stream<'_> {
         if self.bound.is_none() {
             self.bind(&envelope).await?;
         }
-        let starts = envelope.message_type == SESSION_START;
-        if let Some(Bound { mode: Some(mode), .. }) = &self.bound
-            && !starts
-            && *mode != envelope.mode
+        let is_start = envelope.message_type == SESSION_START;
+        if let Some(bound) = &self.bound
+            && !is_start
+            && bound.mode != envelope.mode
         {
             return Err(invalid("the session's mode is another one"));
         }
         let (ctx, access) = (self.ctx, self.access);
+        let echo = (self.bound.is_none() && !is_start).then(|| {
+            let sender = access.identity().unwrap_or_default().to_owned();
+            Envelope { sender, ..envelope.clone() }
+        });
+        let place = send::claim(ctx, access, &envelope).await;
         let verdict = submit(async move {
             let _timer = ctx.metrics.time(Rpc::StreamSession);
-            let started = starts.then(|| envelope.mode.clone());
-            let ack = send::answer(ctx, access, envelope, signature).await;
-            Verdict { ack, started }
+            let ack = send::answer(ctx, access, place, envelope, signature).await;
+            Verdict { ack, is_start, echo }
         });
         self.verdicts.push_back(verdict.await);
         Ok(())
     }
 
-    /// Joins the session's feed from here on. An envelope for a session that does not exist binds nothing, unless it
-    /// starts it; nor does one to a session the sender may not read.
+    /// Joins the session's feed from here on, if the session exists and the sender may read it. One that is yet to be
+    /// started is joined when the start is accepted.
     async fn bind(&mut self, envelope: &Envelope) -> Result<(), Status> {
         match sessions::snapshot(self.ctx, &envelope.session_id).await? {
             Some(session) if self.access.check_read(&session).is_ok() => {
-                self.join(envelope.session_id.clone(), Some(session.metadata.mode), session.ordinal);
+                self.join(envelope.session_id.clone(), session.metadata.mode, session.ordinal);
             }
-            None if envelope.message_type == SESSION_START => self.join(envelope.session_id.clone(), None, 0),
-            _ => {}
+            Some(_) => self.session_id = Some(envelope.session_id.clone()),
+            None => {}
         }
         Ok(())
     }
 
-    fn join(&mut self, session_id: String, mode: Option<String>, position: u64) {
+    /// Joins a session this stream has started, from its start on.
+    async fn join_started(&mut self, session_id: &str) -> Result<(), Status> {
+        let Some(session) = sessions::snapshot(self.ctx, session_id).await? else {
+            return Ok(());
+        };
+        if self.bound.is_none() && self.access.check_read(&session).is_ok() {
+            self.join(session_id.to_owned(), session.metadata.mode, 0);
+        }
+        Ok(())
+    }
+
+    fn join(&mut self, session_id: String, mode: String, position: u64) {
+        self.session_id = Some(session_id.clone());
         let feed = self.ctx.engine.subscribe(&session_id, position);
         self.bound = Some(Bound { session_id, mode, feed, position });
     }
 
     async fn subscribe(&mut self, session_id: String, after_ordinal: u64) -> Result<(), Status> {
-        if self.bound.as_ref().is_some_and(|bound| bound.session_id != session_id) {
+        if self.session_id.as_ref().is_some_and(|bound| *bound != session_id) {
             return Err(invalid("this stream belongs to another session"));
         }
         let session = sessions::snapshot(self.ctx, &session_id).await?;
@@ -205,22 +227,29 @@ impl Stream<'_> {
         if self.bound.is_some() {
             self.asked = Some((session.ordinal, Then::Replay { after_ordinal }));
         } else {
-            self.join(session_id, Some(session.metadata.mode), after_ordinal);
+            self.join(session_id, session.metadata.mode, after_ordinal);
         }
         Ok(())
     }
 
     /// Tells of a refusal, or ends the stream by it.
     async fn heard(&mut self, verdict: Verdict) -> Result<(), Status> {
-        let Verdict { ack, started } = verdict;
+        let Verdict { ack, is_start, echo } = verdict;
         let Some(error) = ack.error else {
-            if ack.duplicate && started.is_none() && ack.session_state != i32::from(SessionState::Open) {
-                return Err(status::coded(Code::SessionNotOpen, "the session is not open"));
+            if ack.duplicate {
+                if !is_start && ack.session_state != i32::from(SessionState::Open) {
+                    return Err(status::coded(Code::SessionNotOpen, "the session is not open"));
+                }
+                return Ok(());
             }
-            if let (Some(bound), Some(mode)) = (&mut self.bound, started) {
-                bound.mode.get_or_insert(mode);
+            if is_start {
+                return self.join_started(&ack.session_id).await;
             }
-            return Ok(());
+            return match echo {
+                // Delivered by the feed, if the stream has joined it since.
+                Some(echo) if self.bound.is_none() => self.sink.send(delivered(echo)).await,
+                _ => Ok(()),
+            };
         };
         let code = Code::parse(&error.code).expect("only codes of the registry are sent");
         if ends_stream(code) {
@@ -231,7 +260,7 @@ impl Stream<'_> {
     }
 
     fn bound_id(&self) -> String {
-        self.bound.as_ref().map(|bound| bound.session_id.clone()).unwrap_or_default()
+        self.session_id.clone().unwrap_or_default()
     }
 }
 

@@ -138,11 +138,13 @@ fn judge_contribution(view: &View<'_>, state: &State, envelope: &Envelope) -> Re
 }
 
 fn judge_commitment(view: &View<'_>, state: &State, envelope: &Envelope) -> Result<Response<Change>, Rejection> {
-    let resolution = state
-        .resolution(view)
-        .ok_or_else(|| Rejection::invalid("a Commitment needs all participants to hold the same value before it"))?;
+    let unready = || Rejection::invalid("a Commitment needs all participants to hold the same value before it");
+    if !state.converged {
+        return Err(unready());
+    }
+    // Before the resolution is written, which may be large.
     commitment::read(view, envelope)?;
-    Ok(Response::Resolve(resolution))
+    state.resolution(view).map(Response::Resolve).ok_or_else(unready)
 }
 
 impl State {
