@@ -216,8 +216,9 @@ impl Feed {
 }
 
 impl Subscriber {
-    /// Whether the subscriber was close enough behind before the next commit. A commit may hold more than anyone may
-    /// fall behind, and arrives in one go: nobody is slow for not having read what did not exist a moment ago.
+    /// Whether the subscriber was close enough behind before the next commit. A commit may hold more entries than anyone
+    /// may fall behind, and arrives in one go: nobody is slow for not having read what did not exist a moment ago. Only
+    /// the bytes of a queue are bounded whatever came at once.
     fn keeps_up(&self, subscribers: &AtomicUsize) -> bool {
         let behind = self.sender.max_capacity() - self.sender.capacity();
         if behind <= self.buffer {

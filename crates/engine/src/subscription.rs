@@ -5,7 +5,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use macp_ledger::{Checker, Corruption, Failure, Store};
+use macp_ledger::{Checker, Corruption, Failure, Record, Store};
+use tokio::task::{JoinError, JoinHandle};
 
 use crate::feed::{Delivery, Feed, Live};
 use crate::{Error, Lagged};
@@ -42,6 +43,8 @@ pub struct Subscription {
     ready: VecDeque<Delivery>,
     live: Option<Live>,
     caught_up: bool,
+    /// A page of the history being read.
+    reading: Option<JoinHandle<Result<Vec<Record>, Failure>>>,
 }
 
 impl Subscription {
@@ -62,6 +65,7 @@ impl Subscription {
             ready: VecDeque::new(),
             live: None,
             caught_up: false,
+            reading: None,
         }
     }
 
@@ -97,8 +101,7 @@ impl Subscription {
     async fn catch_up(&mut self) -> Result<(), SubscriptionError> {
         // An ordinal never exceeds its sequence, so nothing wanted lies at or before the entry with that sequence.
         let after = self.checker.as_ref().map_or(self.after_ordinal.saturating_sub(1), Checker::sequence);
-        let mut page =
-            self.blocking(move |store, id| store.read(id, after, PAGE_RECORDS, PAGE_BYTES)).await?.into_iter();
+        let mut page = self.page(after).await?.into_iter();
         let Some(checker) = &mut self.checker else {
             return match page.next() {
                 Some(before) => {
@@ -125,7 +128,7 @@ impl Subscription {
 
     /// Who asks for what lies beyond the end gets whatever comes next.
     async fn rewind(&mut self) -> Result<(), SubscriptionError> {
-        let head = self.blocking(|store, id| store.head(id)).await?;
+        let head = self.blocking(|store, id| store.head(id)).await.map_err(ended)??;
         // Otherwise what was asked for has been written since.
         if head.as_ref().is_none_or(|head| head.sequence < self.after_ordinal) {
             self.checker = Some(head.map_or_else(Checker::new, |head| Checker::resume(head.sequence, head.hash)));
@@ -134,15 +137,29 @@ impl Subscription {
         Ok(())
     }
 
+    /// The next page of the history. Reading it goes on when the caller stops waiting: whoever publishes on the stream
+    /// that subscribes is called away all the time, and must not begin anew each time.
+    async fn page(&mut self, after: u64) -> Result<Vec<Record>, SubscriptionError> {
+        if self.reading.is_none() {
+            self.reading = Some(self.blocking(move |store, id| store.read(id, after, PAGE_RECORDS, PAGE_BYTES)));
+        }
+        let reading = self.reading.as_mut().expect("begun above");
+        let page = reading.await;
+        self.reading = None;
+        Ok(page.map_err(ended)??)
+    }
+
     /// Reads off the runtime's threads.
-    async fn blocking<T: Send + 'static>(
+    fn blocking<T: Send + 'static>(
         &self,
         read: impl FnOnce(&dyn Store, &str) -> Result<T, Failure> + Send + 'static,
-    ) -> Result<T, SubscriptionError> {
+    ) -> JoinHandle<Result<T, Failure>> {
         let (store, session_id) = (Arc::clone(&self.store), Arc::clone(&self.session_id));
-        let reading = tokio::task::spawn_blocking(move || read(&*store, &session_id));
-        let ended =
-            |error: tokio::task::JoinError| if error.is_panic() { Error::Internal } else { Error::ShuttingDown };
-        Ok(reading.await.map_err(ended)??)
+        tokio::task::spawn_blocking(move || read(&*store, &session_id))
     }
+}
+
+/// Why a page was not read to its end.
+fn ended(error: JoinError) -> Error {
+    if error.is_panic() { Error::Internal } else { Error::ShuttingDown }
 }

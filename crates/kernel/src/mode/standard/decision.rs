@@ -36,7 +36,8 @@ pub enum Phase {
     Committed,
 }
 
-/// What the policy asks for is kept up to date with every message, so that a Commitment need not read the lists.
+/// What the policy asks of evaluations and objections is kept up to date with every message, so that a Commitment need
+/// not read those lists. Votes, one per participant and proposal, are counted when it comes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     phase: Phase,

@@ -1,3 +1,5 @@
+//! The rules of the decision mode, one by one.
+
 use macp_wire::codes::Code::{Forbidden, InvalidEnvelope, PolicyDenied};
 use macp_wire::modes::decision::v1::{EvaluationPayload, ObjectionPayload, ProposalPayload, VotePayload};
 use serde_json::json;

@@ -1,3 +1,5 @@
+//! The rules of the extension mode, one by one.
+
 use macp_wire::codes::Code::{Forbidden, InvalidEnvelope, ModeNotSupported};
 use macp_wire::v1::ModeDescriptor;
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+//! The rules of the handoff mode, one by one.
+
 use macp_wire::codes::Code::{Forbidden, InvalidEnvelope};
 use macp_wire::modes::handoff::v1::{
     HandoffAcceptPayload, HandoffContextPayload, HandoffDeclinePayload, HandoffOfferPayload,

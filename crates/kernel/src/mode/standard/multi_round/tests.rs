@@ -1,3 +1,5 @@
+//! The rules of the multi-round mode, one by one.
+
 use macp_wire::codes::Code::{Forbidden, InvalidEnvelope};
 use macp_wire::modes::multi_round::v1::ContributePayload;
 use prost::Message;

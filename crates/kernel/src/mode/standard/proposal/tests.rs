@@ -1,3 +1,5 @@
+//! The rules of the proposal mode, one by one.
+
 use macp_wire::codes::Code::{Forbidden, InvalidEnvelope};
 use macp_wire::modes::proposal::v1::{
     AcceptPayload, CounterProposalPayload, ProposalPayload, RejectPayload, WithdrawPayload,

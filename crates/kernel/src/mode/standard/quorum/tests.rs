@@ -1,3 +1,5 @@
+//! The rules of the quorum mode, one by one.
+
 use macp_wire::codes::Code::{Forbidden, InvalidEnvelope, PolicyDenied};
 use macp_wire::modes::quorum::v1::{AbstainPayload, ApprovalRequestPayload, ApprovePayload, RejectPayload};
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+//! The rules of the task mode, one by one.
+
 use macp_wire::codes::Code::{Forbidden, InvalidEnvelope, PolicyDenied};
 use macp_wire::modes::task::v1::{
     TaskAcceptPayload, TaskCompletePayload, TaskFailPayload, TaskRejectPayload, TaskRequestPayload, TaskUpdatePayload,
