@@ -53,7 +53,7 @@ const VERIFY: &[Step] = &[
     step("lints", &["cargo", "clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]),
     step("tests", &["cargo", "test", "--workspace", "--no-fail-fast"]),
     step("fuzz targets build", &["cargo", "check", "--quiet", "--manifest-path", "fuzz/Cargo.toml"]),
-    step("demo", &["cargo", "run", "--quiet", "--bin", "macp", "--", "demo", "--no-delay"]),
+    function("demo", demo),
     function("official Python SDK", python::run),
     function("official conformance runner", conform::run),
 ];
@@ -127,6 +127,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The two sessions a newcomer sees first, from start to proof.
+fn demo() -> anyhow::Result<Outcome> {
+    tools::run(Command::new(tools::server_binary()?).args(["demo", "--no-delay"]))?;
+    Ok(Outcome::Passed)
 }
 
 /// Runs steps up to the first that fails; returns those that lacked what they need, and what that is.

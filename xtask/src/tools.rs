@@ -32,9 +32,10 @@ pub(crate) fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
-/// Builds the server and says where it lies: beside this program.
+/// Builds the server and says where it lies: beside this program. As part of the workspace, so that it is built on what
+/// the tests were built on and not on a second copy of it.
 pub(crate) fn server_binary() -> anyhow::Result<PathBuf> {
-    run(Command::new("cargo").args(["build", "--quiet", "--package", "macp-cli", "--bin", "macp"]))?;
+    run(Command::new("cargo").args(["build", "--quiet", "--workspace", "--bin", "macp"]))?;
     let program = std::env::current_exe().context("this program does not know where it lies")?;
     Ok(program.with_file_name("macp"))
 }

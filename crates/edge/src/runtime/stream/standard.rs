@@ -49,8 +49,16 @@ pub(super) async fn run(
     mut inbound: Streaming<StreamSessionRequest>,
     sink: &Sink<StreamSessionResponse>,
 ) -> Result<(), Status> {
-    let mut stream =
-        Stream { ctx, access, sink, session_id: None, bound: None, verdicts: VecDeque::new(), asked: None };
+    let mut stream = Stream {
+        ctx,
+        access,
+        sink,
+        session_id: None,
+        bound: None,
+        starting: false,
+        verdicts: VecDeque::new(),
+        asked: None,
+    };
     stream.take(first).await?;
     let mut reading = true;
     loop {
@@ -92,6 +100,8 @@ struct Stream<'a> {
     session_id: Option<String>,
     /// Its feed, once the caller is known to be allowed to read it.
     bound: Option<Bound>,
+    /// A start of this stream is under way, and what follows it waits with it for the feed.
+    starting: bool,
     /// Envelopes with the engine, oldest first.
     verdicts: VecDeque<Answer<'a, Verdict>>,
     /// The ordinal to reach, and what then.
@@ -152,7 +162,7 @@ impl Stream<'_> {
         if !envelope.sender.is_empty() && self.access.identity() != Some(&envelope.sender) {
             return Err(status::coded(Code::Unauthenticated, "sender differs from the authenticated identity"));
         }
-        if self.bound.is_none() {
+        if self.bound.is_none() && !self.starting {
             self.bind(&envelope).await?;
         }
         let is_start = envelope.message_type == SESSION_START;
@@ -185,6 +195,10 @@ impl Stream<'_> {
                 self.join(envelope.session_id.clone(), session.metadata.mode, session.ordinal);
             }
             Some(_) => self.session_id = Some(envelope.session_id.clone()),
+            None if envelope.message_type == SESSION_START => {
+                self.starting = true;
+                self.session_id = Some(envelope.session_id.clone());
+            }
             None => {}
         }
         Ok(())
@@ -235,6 +249,7 @@ impl Stream<'_> {
     /// Tells of a refusal, or ends the stream by it.
     async fn heard(&mut self, verdict: Verdict) -> Result<(), Status> {
         let Verdict { ack, is_start, echo } = verdict;
+        self.starting &= !is_start;
         let Some(error) = ack.error else {
             if ack.duplicate {
                 if !is_start && ack.session_state != i32::from(SessionState::Open) {
@@ -251,6 +266,9 @@ impl Stream<'_> {
                 _ => Ok(()),
             };
         };
+        if is_start && self.bound.is_none() {
+            self.session_id = None;
+        }
         let code = Code::parse(&error.code).expect("only codes of the registry are sent");
         if ends_stream(code) {
             return Err(status::with_details(code, error.message, error.details));
