@@ -5,6 +5,8 @@
 //!
 //! `MACP_CRASH_ROUNDS` sets how often the server is killed, `MACP_CRASH_SEED` repeats the choices of an earlier run.
 
+#[path = "crash/choices.rs"]
+mod choices;
 #[path = "cli/support.rs"]
 mod support;
 
@@ -13,6 +15,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use choices::{Choices, number};
 use macp_client::{Client, Draft, Error, envelope};
 use macp_wire::history::v1::{LogEntry, ReplayVerdict, entry};
 use macp_wire::v1::{CommitmentPayload, Envelope, SessionState};
@@ -30,20 +33,6 @@ const OLDER_CHECKED_ONE_IN: u64 = 20;
 /// Longer than any run takes.
 const TTL_MS: i64 = 86_400_000;
 
-/// A small generator: the same seed makes the same choices.
-struct Choices(u64);
-
-impl Choices {
-    fn below(&mut self, bound: u64) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-}
-
 /// What clients were told, over all rounds.
 #[derive(Default)]
 struct Told {
@@ -51,13 +40,6 @@ struct Told {
     acknowledged: BTreeMap<String, Vec<Envelope>>,
     /// Sent, outcome unknown.
     unknown: BTreeMap<String, Envelope>,
-}
-
-fn number(name: &str, default: impl FnOnce() -> u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|error| panic!("{name}: {error}")),
-        Err(_) => default(),
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,7 +59,7 @@ async fn rec_2_nothing_acknowledged_is_lost_and_nothing_happens_twice() {
         let client = Client::connect(server.uri()).await.unwrap();
         let last = round + 1 == rounds;
         let (checked, unknown) = check_sessions(&client, &told, |session| {
-            last || session.starts_with(&format!("r{round}-")) || choices.below(OLDER_CHECKED_ONE_IN) == 0
+            last || session.starts_with(&format!("r{round}-")) || choices.one_in(OLDER_CHECKED_ONE_IN)
         })
         .await;
         println!("round {round}: {began} messages before, {unknown} outcomes unknown, {checked} messages checked");
@@ -144,7 +126,7 @@ fn script(session: &str, choices: &mut Choices) -> Vec<Envelope> {
         drafts.push(envelope::evaluation(session, "bob", "p1", "APPROVE", 0.5, "fine"));
     }
     drafts.push(envelope::vote(session, "bob", "p1", "approve", ""));
-    if choices.below(2) == 0 {
+    if choices.one_in(2) {
         drafts.push(commitment(session));
     }
     drafts.into_iter().map(Draft::build).collect()
