@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-const SERVICES: [&str; 2] = ["macp/v1/core.proto", "macp/history/v1/history.proto"];
+const SERVICES: [&str; 3] = ["macp/v1/core.proto", "macp/history/v1/history.proto", "macp/plan/v1/plan.proto"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");

@@ -12,6 +12,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("macp-ledger", &["macp-wire"]),
     ("macp-archive", &["macp-wire", "macp-kernel", "macp-ledger"]),
     ("macp-engine", &["macp-wire", "macp-kernel", "macp-ledger"]),
+    ("macp-plan-core", &["macp-wire"]),
+    ("macp-plan", &["macp-wire", "macp-kernel", "macp-ledger", "macp-engine", "macp-plan-core"]),
     ("macp-auth", &[]),
     ("macp-edge", &["macp-wire", "macp-rpc", "macp-kernel", "macp-ledger", "macp-archive", "macp-engine", "macp-auth"]),
     ("macp-client", &["macp-wire", "macp-rpc"]),
@@ -36,7 +38,7 @@ const ROOMS: &[(&str, &[&str])] = &[
 ];
 
 /// Rooms that know no runtime, no disk, no network, no clock and no chance.
-const PURE: &[&str] = &["macp-wire", "macp-kernel"];
+const PURE: &[&str] = &["macp-wire", "macp-kernel", "macp-plan-core"];
 
 const IMPURE_CRATES: &[&str] = &[
     "tokio",
@@ -136,7 +138,7 @@ fn the_architecture_page_draws_the_same_table() {
         assert_eq!(words(cells[3]), allowed, "{room}");
         drawn += 1;
     }
-    assert_eq!(drawn, 11, "every room of the product is drawn");
+    assert_eq!(drawn, 13, "every room of the product is drawn");
 }
 
 #[test]
@@ -155,6 +157,24 @@ fn the_kernel_uses_nothing_impure() {
             IMPURE_WORDS.iter().filter(|word| !CONSTANTS.iter().any(|(file, is)| path.ends_with(file) && is == *word))
         {
             assert!(!text.contains(word), "{}: {word} has no place in the kernel", path.display());
+        }
+    }
+}
+
+/// Fields that may differ between two runs which behave alike. The decision core cannot decide by what it cannot name.
+const FORBIDDEN_FIELDS: &[&str] =
+    &["timestamp", "latency_ms", "trace_id", "span_id", "message", "response_body", "llm_output", "f32", "f64"];
+
+#[test]
+fn the_decision_core_uses_nothing_impure_and_names_no_forbidden_field() {
+    for (path, text) in sources(&root().join("crates/plan-core/src")) {
+        let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        let code = code.join("\n");
+        let names: BTreeSet<&str> = code.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+        let impure = IMPURE_WORDS.iter().chain(&["facts.shown"]).filter(|word| code.contains(**word));
+        let forbidden = FORBIDDEN_FIELDS.iter().filter(|name| names.contains(**name));
+        for word in impure.chain(forbidden) {
+            panic!("{}: {word} has no place in the decision core", path.display());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! gRPC clients and servers of the two services, over the messages of `macp-wire`.
+//! gRPC clients and servers of the services, over the messages of `macp-wire`.
 //!
 //! Only generated stubs live here, under names that read well at the point of use: `runtime::Client`,
 //! `history::Server`. They are a crate of their own so that `macp-wire` and what builds on it stay free of an async
@@ -27,5 +27,18 @@ pub mod history {
     pub use generated::{
         history_service_client::{self, HistoryServiceClient as Client},
         history_service_server::{self, HistoryService as Service, HistoryServiceServer as Server},
+    };
+}
+
+/// `macp.plan.v1.PlanService`.
+pub mod plan {
+    #[allow(clippy::all, rustdoc::all, unreachable_pub, missing_debug_implementations)]
+    mod generated {
+        include!(concat!(env!("OUT_DIR"), "/macp.plan.v1.rs"));
+    }
+
+    pub use generated::{
+        plan_service_client::{self, PlanServiceClient as Client},
+        plan_service_server::{self, PlanService as Service, PlanServiceServer as Server},
     };
 }

@@ -10,6 +10,7 @@
 
 pub mod canonical;
 pub mod codes;
+pub mod informational;
 pub mod payload;
 pub mod signing;
 
@@ -20,7 +21,7 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/packages.rs"));
 }
 
-pub use generated::macp::{classic, history, modes, signature, v1};
+pub use generated::macp::{classic, history, modes, plan, signature, v1};
 
 /// The encoded `FileDescriptorSet` of every protobuf file of this project, for reflection and for tests.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -1,0 +1,89 @@
+//! What an attempt costs: integers only, in microcents, from what was used and the pinned prices.
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::MICROCENTS_PER_CENT;
+
+/// The largest amount that is ever accounted: the largest budget, and still exact in JSON.
+pub const MICROCENTS_MAX: u64 = 9_000_000_000_000_000;
+
+/// What an attempt used, or at most can use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Usage {
+    pub requests: u64,
+    pub bytes: u64,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+}
+
+/// Where the cost of an attempt came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CostBasis {
+    Metered,
+    Flat,
+    Reserved,
+    None,
+}
+
+/// The prices that apply to one dispatch, in microcents. Token prices are cents per million tokens, which is the same
+/// number in microcents per token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Price {
+    pub base: u64,
+    pub per_request: u64,
+    pub per_kib: u64,
+    pub input: u64,
+    pub output: u64,
+}
+
+/// A cost beyond [`MICROCENTS_MAX`]. What was metered is then accounted as that maximum, which is over every budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the cost is beyond {MICROCENTS_MAX} microcents")]
+pub struct CostOverflow;
+
+impl Price {
+    /// The cost of what was used: one sum of products, nothing rounded but started kibibytes.
+    pub fn cost(&self, usage: &Usage) -> Result<u64, CostOverflow> {
+        let product = |amount: u64, price: u64| u128::from(amount) * u128::from(price);
+        let parts = [
+            product(usage.requests, self.per_request),
+            product(usage.bytes.div_ceil(1024), self.per_kib),
+            product(usage.input_tokens, self.input),
+            product(usage.output_tokens, self.output),
+        ];
+        let sum = parts.iter().fold(u128::from(self.base), |sum, part| sum.saturating_add(*part));
+        u64::try_from(sum).ok().filter(|cost| *cost <= MICROCENTS_MAX).ok_or(CostOverflow)
+    }
+
+    /// Whether nothing that is used costs anything.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether the cost does not depend on what is used.
+    #[must_use]
+    pub fn is_flat(&self) -> bool {
+        Self { base: 0, ..*self } == Self::default()
+    }
+}
+
+/// Microcents as whole cents, rounded up. For display and totals of a step or a run, never inside sums.
+#[must_use]
+pub fn cents(microcents: u64) -> u64 {
+    microcents.div_ceil(MICROCENTS_PER_CENT)
+}
+
+/// Whole cents in the unit of account.
+#[must_use]
+pub fn microcents(cents: u64) -> u64 {
+    cents.saturating_mul(MICROCENTS_PER_CENT)
+}
+
+/// The pinned estimate of how many tokens a text is: a quarter of its bytes, rounded up.
+#[must_use]
+pub fn estimated_tokens(text: &str) -> u64 {
+    u64::try_from(text.len()).unwrap_or(u64::MAX).div_ceil(4)
+}

@@ -1,0 +1,23 @@
+//! The limits of a plan, each in one place.
+
+/// A plan's text, in bytes.
+pub const PLAN_BYTES_MAX: usize = 512 * 1024;
+/// How deep parameters may nest.
+pub const NESTING_MAX: usize = 100;
+pub const STEPS_MAX: usize = 256;
+/// Characters of a step id or output key.
+pub const STEP_ID_MAX: usize = 64;
+/// Characters of every other id.
+pub const ID_MAX: usize = 128;
+pub const TIMEOUT_MS_MAX: u64 = 3_600_000;
+pub const BUDGET_CENTS_MAX: u64 = 9_000_000_000;
+pub const RETRIES_MAX: u32 = 10;
+pub const BACKOFF_BASE_MS_MAX: u64 = 600_000;
+pub const JITTER_MS_MAX: u64 = 600_000;
+pub const DELAY_MS_MAX: u64 = 3_600_000;
+/// A rate card's text where it is embedded in a plan, in bytes.
+pub const EMBEDDED_CARD_BYTES_MAX: usize = 64 * 1024;
+/// What references may put into the parameters of one step, in bytes: a small template must not become a huge request.
+pub const RESOLVED_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Codes a retry policy or a condition may list; more than any taxonomy has would only be noise.
+pub const CODES_MAX: usize = 256;

@@ -1,0 +1,164 @@
+//! What a machine remembers between entries.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::prepare::Prepared;
+use crate::budget::Breach;
+use crate::cause::Cause;
+use crate::cost::Usage;
+use crate::journal::{RunFinished, RunStatus, StepFinished, Stop};
+use crate::plan::StepStatus;
+
+#[derive(Clone, Debug)]
+pub(super) struct State {
+    pub phase: Phase,
+    /// The step that is next or under way.
+    pub current: Option<Current>,
+    pub results: Vec<StepFinished>,
+    /// How finished steps look to conditions, by step id.
+    pub seen: BTreeMap<String, Seen>,
+    /// Outputs of finished steps, by the name references use.
+    pub outputs: BTreeMap<String, Held>,
+    pub spent: u64,
+    pub alerted: bool,
+    /// An alert is decided before anything else.
+    pub alert_due: bool,
+    /// Why the run ends early.
+    pub stop: Option<(Stop, RunStatus)>,
+    pub finished: Option<RunFinished>,
+}
+
+/// Where in the order of entries the machine is: what is due next.
+#[derive(Clone, Debug)]
+pub(super) enum Phase {
+    Start,
+    Admission,
+    StepStart,
+    Budget,
+    Schedule,
+    Limiter,
+    Dedupe,
+    Intent,
+    Dispatch,
+    Judge,
+    StepEnd(Ending),
+    RunEnd,
+    Finished,
+}
+
+/// Why a step ends.
+#[derive(Clone, Debug)]
+pub(super) enum Ending {
+    Condition,
+    Refused {
+        cause: Cause,
+        details: Map<String, Value>,
+    },
+    /// The last attempt stands, whatever it was.
+    Attempt,
+    Budget {
+        breach: Option<Breach>,
+        required: u64,
+        remaining: i64,
+        ceiling: Option<u64>,
+    },
+    Duplicate {
+        reused_run_id: Option<String>,
+    },
+    Conflict {
+        effect_key: String,
+    },
+    Cancelled {
+        by: String,
+        reason: String,
+    },
+    Deadline {
+        limit_ms: u64,
+    },
+    InDoubt,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Current {
+    pub prepared: Prepared,
+    /// The attempt that is under way or next.
+    pub attempt: u32,
+    /// Codes of the attempts made.
+    pub codes: Vec<String>,
+    pub cost: u64,
+    /// Type and target of the effects of all attempts so far.
+    pub effects: Vec<(String, String)>,
+    /// Effects of this attempt whose intent is written.
+    pub intents: usize,
+    /// The effect key is ours; retries do not claim it again.
+    pub claimed: bool,
+    pub wait_ms: u64,
+    /// The last thing that happened to an attempt.
+    pub happened: Option<Happened>,
+    pub output: Option<Held>,
+}
+
+/// What became of an attempt, before it is judged.
+#[derive(Clone, Debug)]
+pub(super) struct Happened {
+    pub cause: Cause,
+    pub usage: Option<Usage>,
+    pub retry_after_ms: Option<u64>,
+    /// A limiter refuses before anything is sent.
+    pub dispatched: bool,
+}
+
+/// An output that references may name.
+#[derive(Clone, Debug)]
+pub(super) enum Held {
+    Known(Value),
+    /// It existed and is no longer kept.
+    Unknown,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub status: StepStatus,
+    pub code: String,
+}
+
+impl State {
+    pub(super) fn new() -> Self {
+        Self {
+            phase: Phase::Start,
+            current: None,
+            results: Vec::new(),
+            seen: BTreeMap::new(),
+            outputs: BTreeMap::new(),
+            spent: 0,
+            alerted: false,
+            alert_due: false,
+            stop: None,
+            finished: None,
+        }
+    }
+}
+
+impl Current {
+    pub(super) fn new(prepared: Prepared) -> Self {
+        Self {
+            prepared,
+            attempt: 0,
+            codes: Vec::new(),
+            cost: 0,
+            effects: Vec::new(),
+            intents: 0,
+            claimed: false,
+            wait_ms: 0,
+            happened: None,
+            output: None,
+        }
+    }
+
+    /// Retries made, which is one less than the attempts made.
+    pub(super) fn retries(&self) -> u32 {
+        u32::try_from(self.codes.len().saturating_sub(1)).unwrap_or(u32::MAX)
+    }
+}

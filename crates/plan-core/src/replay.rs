@@ -1,0 +1,83 @@
+//! Replay: a recorded run, decided once more.
+//!
+//! A mock replay feeds the recorded inputs to the machine, which decides everything anew, and compares. It cannot call
+//! anything: there is nothing here that could. The comparison of a live replay with its original also replays the
+//! replay, to tell what the world changed from what the runtime did.
+
+mod full;
+mod mock;
+mod pins;
+mod recording;
+mod what_if;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::compare::{PinViolation, Report};
+use crate::digest::Digest;
+use crate::journal::{Broken, RunMode};
+use crate::machine::{Pinned, Rules};
+use crate::plan::FrozenPlan;
+use crate::rate_card::RateCardError;
+
+pub use full::full_replay;
+pub use mock::{Mock, mock_replay};
+pub use what_if::WhatIf;
+
+/// Gives outputs that are kept apart from the journal, by digest.
+pub type Bodies<'a> = &'a dyn Fn(&Digest) -> Option<Value>;
+
+/// How to replay.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The id of the replay itself.
+    pub replay_run_id: String,
+    /// The pinned rules, except in tests of the comparison.
+    pub rules: Arc<dyn Rules>,
+    pub what_if: WhatIf,
+    /// Whether to keep the entries of the replay.
+    pub keep_entries: bool,
+}
+
+impl Options {
+    /// A replay under the pinned rules.
+    #[must_use]
+    pub fn new(replay_run_id: impl Into<String>) -> Self {
+        Self {
+            replay_run_id: replay_run_id.into(),
+            rules: Arc::new(Pinned),
+            what_if: WhatIf::default(),
+            keep_entries: false,
+        }
+    }
+}
+
+/// A replay that does not even begin.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    #[error("the plan is not the one that ran: the run names {recorded}, the plan is {found}")]
+    PlanAltered { recorded: Digest, found: Digest },
+    #[error("the rate card to put in cannot be used")]
+    RateCard(#[from] RateCardError),
+}
+
+/// The report about a journal that cannot be believed.
+#[must_use]
+pub fn broken(mode: RunMode, original_run_id: &str, replay_run_id: &str, plan: &FrozenPlan, broken: &Broken) -> Report {
+    let ids = (original_run_id.to_owned(), replay_run_id.to_owned());
+    let mut report = Report::not_comparable(mode, ids.0, ids.1, plan.hash.clone());
+    report.pin_violations.push(PinViolation {
+        kind: "journal".to_owned(),
+        subject: format!("entry {}", broken.seq),
+        why: broken.to_string(),
+    });
+    report
+}
+
+fn check_plan(plan: &FrozenPlan, recorded: &Digest) -> Result<(), Refused> {
+    if plan.hash == *recorded {
+        return Ok(());
+    }
+    Err(Refused::PlanAltered { recorded: recorded.clone(), found: plan.hash.clone() })
+}

@@ -1,0 +1,80 @@
+//! The comparison of a live replay with its original: what differs, and whether the world or the runtime is why.
+
+use std::sync::Arc;
+
+use super::mock::{check_digests, digest_of, mock_replay};
+use super::{Bodies, Options, Refused, check_plan, pins};
+use crate::behavior::Behavior;
+use crate::compare::{self, Aspect, BehaviorDigests, InputChanged, Mismatch, Origin, Report, Skipped, Verdict};
+use crate::journal::{Journal, RunMode};
+use crate::plan::FrozenPlan;
+use crate::skill::Catalog;
+
+/// Compares a live replay with its original. `bodies` gives the replay's outputs that are kept apart.
+///
+/// The replay's own journal is decided anew under the pinned rules first. A difference is the world's doing if that
+/// finds nothing and some input differs at or before the place; everything else is the runtime's.
+pub fn full_replay(
+    plan: &Arc<FrozenPlan>,
+    original: &Journal,
+    replay: &Journal,
+    bodies: Bodies<'_>,
+    catalog: &Arc<dyn Catalog>,
+) -> Result<Report, Refused> {
+    check_plan(plan, &original.start().plan_hash)?;
+    check_plan(plan, &replay.start().plan_hash)?;
+    let run_ids = (original.start().run_id.clone(), replay.start().run_id.clone());
+    let mut report = Report::not_comparable(RunMode::FullReplay, run_ids.0, run_ids.1.clone(), plan.hash.clone());
+    let checked = pins::check(&plan.plan, catalog.as_ref());
+    report.pin_violations = checked.violations;
+    if checked.fatal || checked.skill_missing || checked.skill_disabled {
+        return Ok(report);
+    }
+    let conformance = mock_replay(plan, replay, bodies, catalog, &Options::new(run_ids.1))?.report;
+    let own_doing = |mismatch: &&Mismatch| matches!(mismatch.cause, Origin::Runtime | Origin::Pin);
+    let strays: Vec<&Mismatch> = conformance.mismatches.iter().filter(own_doing).collect();
+    report.conformance = match strays.is_empty() {
+        true => (conformance.verdict == Verdict::Match).then_some(true),
+        false => Some(false),
+    };
+    report.inputs_changed = compare::inputs_changed(original.entries(), replay.entries());
+    let (one, other) = (Behavior::of(original.entries()), Behavior::of(replay.entries()));
+    report.behavior_digest = BehaviorDigests { original: digest_of(&one), replay: digest_of(&other) };
+    let mut comparison = compare::behaviors(&plan.plan, &one, &other);
+    check_digests(&mut comparison, &report.behavior_digest, &one);
+    let place =
+        |step_id: Option<&String>| step_id.and_then(|id| plan.plan.steps.iter().position(|step| step.step_id == *id));
+    for mismatch in &mut comparison.mismatches {
+        let at = place(mismatch.step_id.as_ref()).unwrap_or(usize::MAX);
+        let excuse = report.inputs_changed.iter().find(|changed| place(changed.step_id.as_ref()).unwrap_or(0) <= at);
+        mismatch.cause = match excuse {
+            Some(_) if !strays.is_empty() => Origin::Runtime,
+            Some(changed) => {
+                mismatch.why = format!("{}; {}", excused(changed), mismatch.why);
+                Origin::External
+            }
+            None if checked.tainted_from.is_some_and(|from| from <= at) => Origin::Pin,
+            None => Origin::Runtime,
+        };
+    }
+    for stray in strays {
+        let why = format!("in the replay's own journal: {}", stray.why);
+        comparison.mismatches.push(Mismatch { why, seq: None, ..stray.clone() });
+    }
+    for (journal, whose) in [(original, "original"), (replay, "replay")] {
+        if !journal.finished() {
+            let why = format!("the {whose} has not come to its end");
+            report.skipped.push(Skipped { step_id: None, aspect: Some(Aspect::Status), why });
+        }
+    }
+    report.conclude(comparison);
+    Ok(report)
+}
+
+fn excused(changed: &InputChanged) -> String {
+    let place = match (&changed.step_id, changed.attempt) {
+        (Some(step_id), Some(attempt)) => format!(" at `{step_id}`, attempt {attempt}"),
+        _ => String::new(),
+    };
+    format!("the world answered otherwise: {}{place} was {}, then {}", changed.field, changed.original, changed.replay)
+}

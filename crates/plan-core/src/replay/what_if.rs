@@ -1,0 +1,53 @@
+//! What-if: one run under pins that are not its own, on purpose and said so.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::Refused;
+use crate::compare::Substitution;
+use crate::plan::FrozenPlan;
+use crate::rate_card::RateCard;
+
+/// What stands in for the plan's own pins.
+#[derive(Clone, Debug, Default)]
+pub struct WhatIf {
+    /// Skill id to version.
+    pub skills: BTreeMap<String, String>,
+    pub taxonomy_version: Option<String>,
+    pub rate_card: Option<Value>,
+}
+
+impl WhatIf {
+    /// Whether nothing is substituted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.skills.is_empty() && self.taxonomy_version.is_none() && self.rate_card.is_none()
+    }
+
+    /// The plan with other pins, under its own digest, and what was exchanged.
+    pub(super) fn substitute(&self, plan: &FrozenPlan) -> Result<(FrozenPlan, Vec<Substitution>), Refused> {
+        let mut plan = plan.clone();
+        let mut substitutions = Vec::new();
+        let mut exchange = |pin: String, own: &mut String, other: &str| {
+            substitutions.push(Substitution { pin, original: own.clone(), replay: other.to_owned() });
+            other.clone_into(own);
+        };
+        for (skill_id, version) in &self.skills {
+            for step in plan.plan.steps.iter_mut().filter(|step| step.skill_id == *skill_id) {
+                exchange(format!("{}: skill {skill_id}", step.step_id), &mut step.skill_version, version);
+            }
+        }
+        let pins = &mut plan.plan.pins;
+        if let Some(version) = &self.taxonomy_version {
+            exchange("taxonomy_version".to_owned(), &mut pins.taxonomy_version, version);
+        }
+        if let Some(card) = &self.rate_card {
+            let card = RateCard::from_value(card.clone())?;
+            exchange("rate_card".to_owned(), &mut pins.rate_card.id, card.id());
+            pins.rate_card.hash = card.digest().clone();
+            pins.rate_card.card = Some(card.value().clone());
+        }
+        Ok((plan, substitutions))
+    }
+}

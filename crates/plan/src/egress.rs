@@ -1,0 +1,250 @@
+//! Which hosts skills may reach. Names are judged before a request, addresses at the moment of connecting.
+//!
+//! ```text
+//!  URL ──check_url──▶ scheme, host, literal address
+//!                         │
+//!  resolver ──────────────┴─▶ addresses ──permits──▶ the ones left are connected to
+//! ```
+//!
+//! The addresses that were judged are the ones the client connects to, so a name that changes its answer in between
+//! gains nothing. There is no proxy: a proxy would resolve names itself.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use url::{Host, Url};
+
+use crate::network::{Network, NotANetwork, is_public};
+
+/// What the operator allows. The default allows nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Hosts by exact name, or `*.example.com` for every name below `example.com`.
+    pub allow_hosts: Vec<String>,
+    /// Every host with a public address is allowed.
+    pub allow_any_public: bool,
+    /// Plain `http` is allowed beside `https`.
+    pub allow_http: bool,
+    /// Hosts, by exact name or address, that may also have an address that is not public.
+    pub allow_private_hosts: Vec<String>,
+    /// Networks that are not public and yet allowed, such as `10.1.0.0/16`.
+    pub allow_networks: Vec<String>,
+}
+
+/// A rule that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    #[error("egress.allow_hosts: `{0}` is neither a host name, an address nor `*.` and a name")]
+    Host(String),
+    #[error("egress.allow_private_hosts: `{0}` is neither a host name nor an address; wildcards are not possible here")]
+    PrivateHost(String),
+    #[error("egress.allow_networks: {0}")]
+    Network(#[from] NotANetwork),
+}
+
+/// What may not be reached, and which setting would allow it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Forbidden {
+    #[error("the scheme `{scheme}` is not allowed for {host}: only https is, and http if egress.allow_http is set")]
+    Scheme { scheme: String, host: String },
+    #[error("the URL names no host")]
+    NoHost,
+    #[error("the host {host} is not allowed: list it under egress.allow_hosts")]
+    Host { host: String },
+    #[error(
+        "{host} is at {address}, which is not a public address: list the host under egress.allow_private_hosts or its \
+         network under egress.allow_networks"
+    )]
+    Address { host: String, address: IpAddr },
+}
+
+/// Egress rules, ready to be asked.
+#[derive(Clone, Debug)]
+pub struct Egress {
+    hosts: Vec<HostRule>,
+    private_hosts: Vec<String>,
+    networks: Vec<Network>,
+    any_public: bool,
+    http: bool,
+}
+
+#[derive(Clone, Debug)]
+enum HostRule {
+    Exactly(String),
+    /// With its leading dot.
+    Below(String),
+}
+
+impl Egress {
+    pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
+        let private = |host: &String| host_name(host).ok_or_else(|| SettingsError::PrivateHost(host.clone()));
+        Ok(Self {
+            hosts: settings.allow_hosts.iter().map(|rule| host_rule(rule)).collect::<Result<_, _>>()?,
+            private_hosts: settings.allow_private_hosts.iter().map(private).collect::<Result<_, _>>()?,
+            networks: settings.allow_networks.iter().map(|text| text.parse()).collect::<Result<_, _>>()?,
+            any_public: settings.allow_any_public,
+            http: settings.allow_http,
+        })
+    }
+
+    /// Rules that allow one endpoint the operator named, wherever it is, and nothing else.
+    #[must_use]
+    pub fn only(endpoint: &Url) -> Self {
+        let private_hosts = endpoint.host().map(|host| vec![normal(&host)]).unwrap_or_default();
+        let http = endpoint.scheme() == "http";
+        Self { hosts: Vec::new(), private_hosts, networks: Vec::new(), any_public: false, http }
+    }
+
+    /// Judges everything about a URL that is known without asking a resolver.
+    pub fn check_url(&self, url: &Url) -> Result<(), Forbidden> {
+        let host = url.host().ok_or(Forbidden::NoHost)?;
+        let name = normal(&host);
+        if !(url.scheme() == "https" || url.scheme() == "http" && self.http) {
+            return Err(Forbidden::Scheme { scheme: url.scheme().to_owned(), host: name });
+        }
+        let literal = literal(&host);
+        if !self.permits_host(&name, literal) {
+            return Err(Forbidden::Host { host: name });
+        }
+        match literal {
+            Some(address) => self.permits_address(&name, address),
+            None => Ok(()),
+        }
+    }
+
+    fn permits_host(&self, name: &str, literal: Option<IpAddr>) -> bool {
+        self.any_public
+            || self.private_hosts.iter().any(|host| host == name)
+            || self.hosts.iter().any(|rule| rule.matches(name, literal.is_some()))
+            || literal.is_some_and(|address| self.in_networks(address))
+    }
+
+    /// Judges an address that belongs to a host which may be reached.
+    pub fn permits_address(&self, host: &str, address: IpAddr) -> Result<(), Forbidden> {
+        let named = self.private_hosts.iter().any(|private| private == host);
+        if named || is_public(address) || self.in_networks(address) {
+            return Ok(());
+        }
+        Err(Forbidden::Address { host: host.to_owned(), address })
+    }
+
+    fn in_networks(&self, address: IpAddr) -> bool {
+        self.networks.iter().any(|network| network.contains(address))
+    }
+}
+
+impl HostRule {
+    fn matches(&self, name: &str, literal: bool) -> bool {
+        match self {
+            Self::Exactly(host) => host == name,
+            Self::Below(suffix) => !literal && name.len() > suffix.len() && name.ends_with(suffix.as_str()),
+        }
+    }
+}
+
+fn host_rule(rule: &str) -> Result<HostRule, SettingsError> {
+    let unreadable = || SettingsError::Host(rule.to_owned());
+    match rule.strip_prefix("*.") {
+        Some(below) => match Host::parse(below.trim_end_matches('.')) {
+            Ok(Host::Domain(name)) => Ok(HostRule::Below(format!(".{name}"))),
+            Ok(Host::Ipv4(_) | Host::Ipv6(_)) | Err(_) => Err(unreadable()),
+        },
+        None => host_name(rule).map(HostRule::Exactly).ok_or_else(unreadable),
+    }
+}
+
+/// A host as an operator writes it, in normal form; an IPv6 address may stand without its brackets.
+fn host_name(text: &str) -> Option<String> {
+    if let Ok(address) = text.parse::<std::net::Ipv6Addr>() {
+        return Some(normal(&Host::<&str>::Ipv6(address)));
+    }
+    let host = Host::parse(text).ok()?;
+    Some(normal(&host)).filter(|name| !name.is_empty() && !name.contains('*'))
+}
+
+/// Lower case, no dot at the end, IPv6 in brackets: what rules are compared with and effects are named by.
+#[must_use]
+pub fn normal<S: AsRef<str>>(host: &Host<S>) -> String {
+    match host {
+        Host::Domain(name) => name.as_ref().trim_end_matches('.').to_ascii_lowercase(),
+        Host::Ipv4(address) => address.to_string(),
+        Host::Ipv6(address) => format!("[{address}]"),
+    }
+}
+
+/// The target of an HTTP effect: the host, and the port if it is not the scheme's own. Never path, query or user.
+#[must_use]
+pub fn target(url: &Url) -> Option<String> {
+    let host = normal(&url.host()?);
+    Some(match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host,
+    })
+}
+
+fn literal<S>(host: &Host<S>) -> Option<IpAddr> {
+    match host {
+        Host::Domain(_) => None,
+        Host::Ipv4(address) => Some(IpAddr::V4(*address)),
+        Host::Ipv6(address) => Some(IpAddr::V6(*address)),
+    }
+}
+
+/// What [`Resolver::resolve`] answers with.
+pub type Resolving = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
+
+/// Turns names into addresses.
+pub trait Resolver: fmt::Debug + Send + Sync {
+    fn resolve(&self, name: &str) -> Resolving;
+}
+
+/// The resolver of the operating system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct System;
+
+impl Resolver for System {
+    fn resolve(&self, name: &str) -> Resolving {
+        let name = name.to_owned();
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+            Ok(found.map(|address| address.ip()).collect())
+        })
+    }
+}
+
+/// Resolves, and lets through only what the rules permit. This is what the client connects by.
+#[derive(Clone, Debug)]
+pub(crate) struct Governed {
+    pub(crate) egress: Arc<Egress>,
+    pub(crate) resolver: Arc<dyn Resolver>,
+}
+
+impl reqwest::dns::Resolve for Governed {
+    fn resolve(&self, name: reqwest::dns::Name) -> reqwest::dns::Resolving {
+        let host = name.as_str().trim_end_matches('.').to_ascii_lowercase();
+        let Self { egress, resolver } = self.clone();
+        Box::pin(async move {
+            let found = resolver.resolve(name.as_str()).await?;
+            if found.is_empty() {
+                return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address").into());
+            }
+            let mut permitted = Vec::new();
+            let mut refusal = None;
+            for address in found {
+                match egress.permits_address(&host, address) {
+                    Ok(()) => permitted.push(SocketAddr::new(address, 0)),
+                    Err(forbidden) => refusal = refusal.or(Some(forbidden)),
+                }
+            }
+            match refusal {
+                Some(forbidden) if permitted.is_empty() => Err(forbidden.into()),
+                _ => Ok(Box::new(permitted.into_iter()) as reqwest::dns::Addrs),
+            }
+        })
+    }
+}

@@ -1,0 +1,189 @@
+//! The executor: asks the decision core what is due, does it, and writes down what came of it.
+//!
+//! ```text
+//!  start ──▶ supervise (one task per run) ──▶ drive: Machine ◀─▶ journal (durable before every call)
+//!                 ▲                              │
+//!   recover ──────┘                              ├──▶ limiter, claims
+//!   cancel, pause ──▶ control ───────────────────┴──▶ dispatch ──▶ skill
+//! ```
+//!
+//! One task is the only writer of its run. Runs share nothing that could change how another behaves: budgets are the
+//! plan's, limits are counted by agent, and a call that panics or hangs is one run's answer.
+
+mod control;
+mod dispatch;
+mod drive;
+mod error;
+mod limiter;
+mod question;
+mod recovery;
+mod replay;
+mod reuse;
+mod settings;
+mod start;
+mod supervise;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use macp_ledger::Store;
+use macp_plan_core::compare::Report;
+use macp_plan_core::journal::{DedupeVerdict, RunFinished, StepFinished};
+use macp_plan_core::skill::Catalog;
+use tokio::sync::watch;
+
+use crate::registry::Registry;
+use crate::result::RunResult;
+use crate::secrets::Secrets;
+use crate::store::{Outcome, RunStore, Settlement, StoreError};
+
+pub use error::{ControlError, ReplayError, StartError};
+pub use settings::{AgentLimits, ExecutorSettings};
+pub use start::{Start, StartMode, Started};
+
+use control::Control;
+use limiter::Limiter;
+
+/// Told of what happens, for metrics. Nothing is ever decided by it.
+pub trait RunObserver: fmt::Debug + Send + Sync {
+    fn run_finished(&self, finished: &RunFinished) {
+        let _ = finished;
+    }
+
+    fn step_finished(&self, finished: &StepFinished) {
+        let _ = finished;
+    }
+
+    fn replayed(&self, report: &Report) {
+        let _ = report;
+    }
+
+    /// A batch of entries became durable.
+    fn appended(&self, took: Duration) {
+        let _ = took;
+    }
+
+    fn deduplicated(&self, verdict: DedupeVerdict) {
+        let _ = verdict;
+    }
+}
+
+/// An observer that looks away.
+#[derive(Clone, Copy, Debug)]
+pub struct Unobserved;
+
+impl RunObserver for Unobserved {}
+
+/// A handle to the executor; clones are cheap and mean the same executor.
+#[derive(Clone, Debug)]
+pub struct Executor {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    runs: RunStore,
+    registry: Arc<Registry>,
+    secrets: Arc<dyn Secrets>,
+    settings: ExecutorSettings,
+    observer: Arc<dyn RunObserver>,
+    limiter: Limiter,
+    live: Mutex<BTreeMap<String, Live>>,
+    /// Set once, when the executor stops.
+    stopping: watch::Sender<bool>,
+}
+
+/// A run that a task is at work on.
+#[derive(Debug)]
+struct Live {
+    agent_id: String,
+    control: watch::Sender<Control>,
+}
+
+impl Executor {
+    #[must_use]
+    pub fn open(
+        runs: RunStore,
+        registry: Arc<Registry>,
+        secrets: Arc<dyn Secrets>,
+        settings: ExecutorSettings,
+        observer: Arc<dyn RunObserver>,
+    ) -> Self {
+        let limiter = Limiter::new(settings.agent);
+        let (live, stopping) = (Mutex::new(BTreeMap::new()), watch::Sender::new(false));
+        Self { shared: Arc::new(Shared { runs, registry, secrets, settings, observer, limiter, live, stopping }) }
+    }
+
+    #[must_use]
+    pub fn runs(&self) -> &RunStore {
+        &self.shared.runs
+    }
+
+    #[must_use]
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.shared.registry
+    }
+
+    /// Runs that are being worked on.
+    #[must_use]
+    pub fn live(&self) -> usize {
+        self.shared.live().len()
+    }
+
+    /// The result of a run as it stands; none if there is no such run.
+    pub async fn result(&self, run_id: &str) -> Result<Option<RunResult>, StoreError> {
+        let run_id = run_id.to_owned();
+        let read = move |store: &dyn Store| match recovery::load(store, &run_id)? {
+            None => Ok(None),
+            Some((run, plan)) => Ok(Some(RunResult::of(&run, &plan, &recovery::bodies(store)))),
+        };
+        self.shared.runs.blocking(read).await
+    }
+
+    /// Waits until a run has ended; none if there is no such run.
+    pub async fn finished(&self, run_id: &str) -> Result<Option<RunResult>, StoreError> {
+        let Some(mut watch) = self.shared.runs.watch(run_id, 0).await? else {
+            return Ok(None);
+        };
+        while watch.next().await?.is_some() {}
+        self.result(run_id).await
+    }
+
+    /// Says what became of an effect in doubt. The first word stands: the earlier one is returned if there is one.
+    pub async fn settle(
+        &self,
+        run_id: &str,
+        step_id: &str,
+        outcome: Outcome,
+        note: &str,
+        by: &str,
+    ) -> Result<Option<Settlement>, StoreError> {
+        let at_ms = self.shared.runs.now_ms();
+        let (run_id, step_id) = (run_id.to_owned(), step_id.to_owned());
+        let settlement = Settlement { run_id, step_id, outcome, note: note.to_owned(), by: by.to_owned(), at_ms };
+        self.shared.runs.settlements().settle(settlement).await
+    }
+
+    /// Stops working on runs: each ends its task at the next boundary, or when a call that is out has answered or a
+    /// grace has passed, and is resumed by the next [`Executor::recover`].
+    pub async fn shutdown(&self) {
+        self.shared.stopping.send_replace(true);
+        let deadline = tokio::time::Instant::now() + self.shared.settings.shutdown_grace;
+        while self.live() > 0 && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        self.shared.runs.shutdown().await;
+    }
+}
+
+impl Shared {
+    fn live(&self) -> MutexGuard<'_, BTreeMap<String, Live>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn catalog(&self) -> Arc<dyn Catalog> {
+        Arc::clone(&self.registry) as Arc<dyn Catalog>
+    }
+}

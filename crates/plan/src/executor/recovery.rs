@@ -1,0 +1,108 @@
+//! Reading runs back: after a restart, after a write that failed, and for whoever asks what became of one.
+
+use std::sync::Arc;
+
+use macp_ledger::Store;
+use macp_plan_core::digest::Digest;
+use macp_plan_core::journal::{Body, Entry};
+use macp_plan_core::machine::{Machine, Pinned};
+use macp_plan_core::plan::FrozenPlan;
+use serde_json::Value;
+
+use super::{Executor, Shared};
+use crate::store::{Run, StoreError, bodies, plans, read};
+
+/// Unfinished runs read at a time.
+const PAGE: usize = 256;
+
+/// The fact under which the journal tells when a wait is over.
+pub(super) const DUE: &str = "due_unix_ms";
+
+impl Executor {
+    /// Goes on with every run that has not ended; says how many there are.
+    ///
+    /// All of them go on, however many there are: they were admitted once.
+    pub async fn recover(&self) -> Result<usize, StoreError> {
+        let (mut resumed, mut after) = (0, None);
+        loop {
+            let page = self.shared.runs.open_runs(after, PAGE).await?;
+            for run_id in &page {
+                resumed += usize::from(self.shared.resume(run_id).await?);
+            }
+            match page.last() {
+                Some(last) if page.len() == PAGE => after = Some(last.to_string()),
+                _ => return Ok(resumed),
+            }
+        }
+    }
+}
+
+/// A run under way, as its journal tells it.
+#[derive(Debug)]
+pub(super) struct Recovered {
+    pub(super) run: Run,
+    pub(super) machine: Machine,
+    /// When the wait that is due is over, by the clock on the wall.
+    pub(super) due_unix_ms: Option<u64>,
+}
+
+impl Shared {
+    /// Brings a run to where its journal ends; none if there is no such run.
+    pub(super) async fn recovered(&self, run_id: &str) -> Result<Option<Recovered>, StoreError> {
+        let (run_id, catalog) = (run_id.to_owned(), self.catalog());
+        self.runs
+            .blocking(move |store| {
+                let Some((run, plan)) = load(store, &run_id)? else {
+                    return Ok(None);
+                };
+                let entries = run.entries.iter().map(|sealed| &sealed.entry);
+                let bodies = bodies(store);
+                let machine = Machine::recover(plan, catalog, Arc::new(Pinned), run.start(), entries, &bodies)
+                    .map_err(|error| unfit(&run_id, error.to_string()))?;
+                let due_unix_ms = due(run.entries.iter().map(|sealed| &sealed.entry));
+                Ok(Some(Recovered { run, machine, due_unix_ms }))
+            })
+            .await
+    }
+}
+
+/// A run and its plan.
+pub(super) fn load(store: &dyn Store, run_id: &str) -> Result<Option<(Run, Arc<FrozenPlan>)>, StoreError> {
+    let Some(run) = read::load(store, run_id)? else {
+        return Ok(None);
+    };
+    let hash = &run.start().plan_hash;
+    let (_, value) = plans::text(store, hash)?.ok_or_else(|| unfit(run_id, format!("its plan {hash} is not there")))?;
+    let plan = FrozenPlan::from_value(value).map_err(|error| unfit(run_id, error.to_string()))?;
+    Ok(Some((run, Arc::new(plan))))
+}
+
+/// Outputs kept apart. One that cannot be read is as good as gone: whoever needs it says so.
+pub(super) fn bodies(store: &dyn Store) -> impl Fn(&Digest) -> Option<Value> {
+    move |digest| match bodies::get(store, digest) {
+        Ok(body) => body,
+        Err(error) => {
+            tracing::error!(%error, %digest, "an output that is kept apart cannot be read");
+            None
+        }
+    }
+}
+
+fn unfit(run_id: &str, reason: String) -> StoreError {
+    StoreError::Damaged { what: "run", key: run_id.to_owned(), reason }
+}
+
+/// When the wait after the last scheduled retry is over, if the journal has come no further than that.
+fn due<'e>(entries: impl DoubleEndedIterator<Item = &'e Entry>) -> Option<u64> {
+    for entry in entries.rev() {
+        match &entry.body {
+            Body::Observed { facts, .. } => {
+                if let Some(due) = facts.shown().get(DUE).and_then(Value::as_u64) {
+                    return Some(due);
+                }
+            }
+            _ => return None,
+        }
+    }
+    None
+}

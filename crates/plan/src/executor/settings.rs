@@ -1,0 +1,41 @@
+//! What an operator may set about execution.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Limits of one executor.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ExecutorSettings {
+    /// Goes into effect keys, so that those of two tenants never meet.
+    pub namespace: String,
+    /// Runs at work at once; a start beyond it is refused and can be tried again.
+    pub runs_live_max: usize,
+    pub agent: AgentLimits,
+    /// How long a stopping executor waits for calls that are out.
+    pub shutdown_grace: Duration,
+}
+
+/// Limits counted for every agent by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AgentLimits {
+    /// Runs at work at once; a run beyond it is rejected.
+    pub runs_max: Option<usize>,
+    /// Calls that are out at once; a call beyond it is a failed attempt with a code of its own.
+    pub calls_max: Option<u32>,
+    /// Calls in a minute.
+    pub calls_per_minute: Option<u32>,
+}
+
+impl Default for ExecutorSettings {
+    fn default() -> Self {
+        Self {
+            namespace: "default".to_owned(),
+            runs_live_max: 1_024,
+            agent: AgentLimits::default(),
+            shutdown_grace: Duration::from_secs(5),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! A run as one self-contained file that anyone can check: JSON lines with the plan, the outputs kept apart, and every
+//! entry with its exact text.
+//!
+//! ```text
+//!  {"check":"…","header":{"format":"aos-run-export/1",…}}
+//!  {"check":"…","plan":{…}}
+//!  {"check":"…","body":…}                    for every output kept apart, by digest
+//!  {"check":"…","entry":{…},"hash":"…"}      the journal
+//!  {"check":"…","footer":{"entries":…,"head":"…"}}
+//! ```
+//!
+//! `hash` is the chain of the journal itself. `check` is a chain over the lines, so that a file which was cut or
+//! changed anywhere is refused, and the first bad line is named, also where the journal's own chain does not reach.
+
+mod import;
+mod line;
+mod read;
+
+use std::collections::BTreeSet;
+
+use macp_ledger::Store;
+use macp_plan_core::digest::Digest;
+use macp_plan_core::journal::{Body, Output};
+use serde::{Deserialize, Serialize};
+
+pub use self::import::{ImportError, Imported};
+pub use self::line::LineError;
+pub use self::read::{ExportedRun, ReadError, read};
+
+use self::line::Lines;
+use crate::store::{Run, StoreError, Summary, bodies, plans};
+
+/// Names the format in the header, and is the label of the chain of lines.
+pub const FORMAT: &str = "aos-run-export/1";
+
+/// What every version of the format is named after.
+const FORMAT_NAME: &str = "aos-run-export/";
+
+/// Bytes after which a chunk is handed out.
+const CHUNK_BYTES: usize = 256 * 1_024;
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    format: String,
+    summary: Summary,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Footer {
+    bodies: u64,
+    entries: u64,
+    /// Chain hash of the last entry.
+    head: String,
+}
+
+/// Writes a run out, chunk by chunk. Blocks; a damaged run is not exported.
+#[derive(Debug)]
+pub struct Exporter<'a> {
+    store: &'a dyn Store,
+    run: Run,
+    bodies: Vec<Digest>,
+    lines: Lines,
+    next: Part,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Header,
+    Plan,
+    Body(usize),
+    Entry(usize),
+    Footer,
+    End,
+}
+
+impl<'a> Exporter<'a> {
+    /// `None` if there is no such run. A run that is under way is exported up to where it stands.
+    pub fn open(store: &'a dyn Store, run_id: &str) -> Result<Option<Self>, StoreError> {
+        let Some(run) = crate::store::read::load(store, run_id)? else {
+            return Ok(None);
+        };
+        let apart: BTreeSet<Digest> = run.bodies().filter_map(kept_apart).cloned().collect();
+        let bodies = apart.into_iter().collect();
+        Ok(Some(Self { store, run, bodies, lines: Lines::default(), next: Part::Header }))
+    }
+
+    #[must_use]
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// The next whole lines, none at the end.
+    pub fn next_chunk(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut chunk = Vec::new();
+        while chunk.len() < CHUNK_BYTES && !matches!(self.next, Part::End) {
+            self.next = self.write(&mut chunk)?;
+        }
+        Ok((!chunk.is_empty()).then_some(chunk))
+    }
+
+    /// Writes one line, if there is one at this place, and says what comes next.
+    fn write(&mut self, chunk: &mut Vec<u8>) -> Result<Part, StoreError> {
+        Ok(match self.next {
+            Part::Header => {
+                let header = Header { format: FORMAT.to_owned(), summary: self.run.summary.clone() };
+                self.lines.write(chunk, "header", &line::text_of(&header));
+                Part::Plan
+            }
+            Part::Plan => {
+                let hash = &self.run.start().plan_hash;
+                let (text, _) = plans::text(self.store, hash)?.ok_or_else(|| missing("plan", hash))?;
+                self.lines.write(chunk, "plan", &text);
+                Part::Body(0)
+            }
+            Part::Body(position) => match self.bodies.get(position) {
+                Some(digest) => {
+                    let text = bodies::text(self.store, digest)?.ok_or_else(|| missing("output", digest))?;
+                    self.lines.write(chunk, "body", &text);
+                    Part::Body(position + 1)
+                }
+                None => Part::Entry(0),
+            },
+            Part::Entry(position) => match self.run.entries.get(position) {
+                Some(sealed) => {
+                    let text = String::from_utf8_lossy(&sealed.text);
+                    self.lines.write(chunk, "entry", &format!("{text},\"hash\":\"{}\"", sealed.hash));
+                    Part::Entry(position + 1)
+                }
+                None => Part::Footer,
+            },
+            Part::Footer => {
+                let (bodies, entries) = (self.bodies.len() as u64, self.run.entries.len() as u64);
+                let footer = Footer { bodies, entries, head: self.run.head().to_string() };
+                self.lines.write(chunk, "footer", &line::text_of(&footer));
+                Part::End
+            }
+            Part::End => Part::End,
+        })
+    }
+}
+
+fn missing(what: &'static str, digest: &Digest) -> StoreError {
+    StoreError::Damaged { what, key: digest.to_string(), reason: "it is not there".to_owned() }
+}
+
+/// The output an entry tells of.
+fn output_of(body: &Body) -> Option<&Output> {
+    match body {
+        Body::AttemptObserved { output, .. } | Body::DedupeVerdict { output, .. } => Some(output),
+        _ => None,
+    }
+}
+
+/// The digest of an entry's output, if the output itself is not in the entry.
+fn kept_apart(body: &Body) -> Option<&Digest> {
+    output_of(body).filter(|output| output.output.is_none())?.output_ref.as_ref()
+}

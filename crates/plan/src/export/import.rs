@@ -1,0 +1,91 @@
+//! Brings an export into a store: finished runs only, so that no run ever has two writers.
+
+use std::sync::Arc;
+
+use macp_ledger::{Append, AppendError, Store};
+
+use super::ExportedRun;
+use crate::store::sealed::Sealed;
+use crate::store::{JournalError, RunStore, StoreError, bodies, check_run_id, plans};
+
+/// What an import did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Imported {
+    New {
+        run_id: Arc<str>,
+        entries: u64,
+    },
+    /// The very same journal is there already.
+    AlreadyThere {
+        run_id: Arc<str>,
+    },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    #[error("run {0:?} is not finished; it belongs to the server it runs on")]
+    Open(Arc<str>),
+    #[error("another run {0:?} is there already; nothing was changed")]
+    Differs(Arc<str>),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the run could not be stored: {0}")]
+    Journal(#[from] JournalError),
+}
+
+impl RunStore {
+    /// Stores a run from a file, whole or not at all; durable when it returns. Claims on its effects do not come with
+    /// it: those belong to the store the run was executed in.
+    pub async fn import(&self, exported: ExportedRun) -> Result<Imported, ImportError> {
+        let ExportedRun { run, bodies, plan_text, .. } = exported;
+        let run_id = Arc::clone(&run.run_id);
+        if !run.is_finished() {
+            return Err(ImportError::Open(run_id));
+        }
+        check_run_id(&run_id)?;
+        let (head, entries) = (run.head(), run.entries.len() as u64);
+        let same = move |store: &dyn Store| {
+            let found = store.head(&run_id).map_err(StoreError::from)?;
+            Ok::<_, ImportError>(found.map(|found| found.sequence == entries && found.hash == head))
+        };
+        let run_id = Arc::clone(&run.run_id);
+        let plan_hash = run.start().plan_hash.clone();
+        let check = same.clone();
+        // The plan and the outputs come first: a run without them would be of no use, they without the run do no harm.
+        let found = self
+            .blocking(move |store| {
+                let found = check(store)?;
+                if found.is_none() {
+                    plans::put(store, &plan_hash, &plan_text)?;
+                    bodies.iter().try_for_each(|(digest, text)| bodies::put(store, digest, text))?;
+                }
+                Ok::<_, ImportError>(found)
+            })
+            .await?;
+        let there = |is_same| match is_same {
+            true => Ok(Imported::AlreadyThere { run_id: Arc::clone(&run_id) }),
+            false => Err(ImportError::Differs(Arc::clone(&run_id))),
+        };
+        if let Some(is_same) = found {
+            return there(is_same);
+        }
+        let append = Append {
+            session_id: Arc::clone(&run_id),
+            expected_sequence: 0,
+            records: run.entries.iter().map(Sealed::record).collect(),
+            index: run.summary.index(true),
+        };
+        match self.write(append).await? {
+            Ok(()) => Ok(Imported::New { run_id, entries }),
+            // Somebody else was faster.
+            Err(AppendError::Conflict { .. }) => there(self.blocking(same).await?.unwrap_or_default()),
+            Err(error) => Err(JournalError::of_append(&run_id, error).into()),
+        }
+    }
+}
+
+impl From<macp_ledger::Failure> for ImportError {
+    fn from(failure: macp_ledger::Failure) -> Self {
+        Self::Store(failure.into())
+    }
+}

@@ -1,0 +1,275 @@
+//! The registry: which skills can be called, in exactly which versions, and what they cost.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use macp_plan_core::digest::Digest;
+use macp_plan_core::rate_card::{self, RateCard, RateCardError};
+use macp_plan_core::skill::{Catalog, PureSkill, Registration, SkillMetadata};
+use macp_plan_core::taxonomy::{DEFAULT_VERSION, Taxonomy};
+use serde_json::Value;
+
+use crate::egress::{Resolver, System};
+use crate::schema::{NotASchema, Schema};
+use crate::skill::Skill;
+use crate::skills::{self, SetupError, SkillSettings};
+
+/// Skills by id and version, and rate cards by id.
+#[derive(Debug, Default)]
+pub struct Registry {
+    skills: BTreeMap<String, BTreeMap<String, Entry>>,
+    rate_cards: BTreeMap<String, RateCard>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    skill: Arc<dyn Skill>,
+    output: Schema,
+    enabled: bool,
+    build: Option<Digest>,
+}
+
+/// Why a skill or a card is not taken in.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("`{0}` is not a skill id: lower-case letters, digits, `_`, `.` and `-`, at most 128 of them")]
+    SkillId(String),
+    #[error("{skill}: `{version}` is not a version: write MAJOR.MINOR.PATCH, and a pre-release after `-` if it is one")]
+    Version { skill: String, version: String },
+    #[error("{0} is registered already; a changed skill needs a new version")]
+    Twice(String),
+    #[error("{skill}: {which} is unusable")]
+    Schema { skill: String, which: &'static str, source: NotASchema },
+    #[error("{skill}: the failure mode `{code}` is not a code of taxonomy {DEFAULT_VERSION}")]
+    FailureMode { skill: String, code: String },
+    #[error("{skill}: the success code `{code}` is not one of taxonomy {DEFAULT_VERSION}")]
+    SuccessCode { skill: String, code: &'static str },
+    #[error("{skill}: it is not deterministic, and `nondeterminism` does not say what varies and why")]
+    Nondeterminism { skill: String },
+    #[error("{skill}: the default retry policy lists `{code}`, which is not a failure mode that may be retried")]
+    RetryableCode { skill: String, code: String },
+    #[error("{skill}: {problem}")]
+    Metadata { skill: String, problem: &'static str },
+    #[error("disabled: no skill `{0}` is registered")]
+    Unknown(String),
+    #[error("a rate card cannot be used")]
+    RateCard(#[from] RateCardError),
+    #[error("two different rate cards have the id `{0}`; a changed price needs a new id")]
+    RateCardTwice(String),
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+}
+
+/// The skills that come with the runtime, and the operator's rate cards beside the runtime's own.
+pub fn standard(settings: &SkillSettings) -> Result<Registry, Error> {
+    standard_with(settings, Arc::new(System))
+}
+
+/// The same, with another resolver of names than the system's.
+pub fn standard_with(settings: &SkillSettings, resolver: Arc<dyn Resolver>) -> Result<Registry, Error> {
+    let mut registry = Registry::new();
+    for skill in skills::built_in(settings, resolver)? {
+        registry.register(skill, None)?;
+    }
+    for card in &settings.rate_cards {
+        registry.add_rate_card(card.clone())?;
+    }
+    registry.disable(&settings.disabled)?;
+    Ok(registry)
+}
+
+impl Registry {
+    /// No skills, and the rate card that comes with the runtime.
+    #[must_use]
+    pub fn new() -> Self {
+        let card = rate_card::builtin();
+        Self { skills: BTreeMap::new(), rate_cards: BTreeMap::from([(card.id().to_owned(), card)]) }
+    }
+
+    /// Takes in a skill version. `build` is the digest of its artefact or source, for plans that pin it.
+    pub fn register(&mut self, skill: Arc<dyn Skill>, build: Option<Digest>) -> Result<(), Error> {
+        check(skill.as_ref())?;
+        let metadata = skill.metadata();
+        let (skill_id, version, named) = (metadata.skill_id.clone(), metadata.version.clone(), named(metadata));
+        let compile = |which, schema| {
+            Schema::compile(schema).map_err(|source| Error::Schema { skill: named.clone(), which, source })
+        };
+        compile("input_schema", &metadata.input_schema)?;
+        let output = compile("output_schema", &metadata.output_schema)?;
+        let versions = self.skills.entry(skill_id).or_default();
+        if versions.contains_key(&version) {
+            return Err(Error::Twice(named));
+        }
+        versions.insert(version, Entry { skill, output, enabled: true, build });
+        Ok(())
+    }
+
+    /// Switches skills off, given as `id` for every version or as `id@version`.
+    pub fn disable(&mut self, listed: &[String]) -> Result<(), Error> {
+        for text in listed {
+            let (skill_id, version) = match text.split_once('@') {
+                Some((skill_id, version)) => (skill_id, Some(version)),
+                None => (text.as_str(), None),
+            };
+            let versions = self.skills.get_mut(skill_id).into_iter().flatten();
+            let meant: Vec<&mut Entry> = versions
+                .filter(|(found, _)| version.is_none_or(|version| version == *found))
+                .map(|(_, entry)| entry)
+                .collect();
+            if meant.is_empty() {
+                return Err(Error::Unknown(text.clone()));
+            }
+            for entry in meant {
+                entry.enabled = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in a rate card. The same card twice is one card.
+    pub fn add_rate_card(&mut self, card: Value) -> Result<(), Error> {
+        let card = RateCard::from_value(card)?;
+        match self.rate_cards.get(card.id()) {
+            Some(known) if known.digest() != card.digest() => Err(Error::RateCardTwice(card.id().to_owned())),
+            Some(_) => Ok(()),
+            None => {
+                self.rate_cards.insert(card.id().to_owned(), card);
+                Ok(())
+            }
+        }
+    }
+
+    /// A skill to call. Whether it is enabled is asked of the catalog, before and for every dispatch.
+    #[must_use]
+    pub fn callable(&self, skill_id: &str, version: &str) -> Option<Arc<dyn Skill>> {
+        self.entry(skill_id, version).map(|entry| Arc::clone(&entry.skill))
+    }
+
+    /// Checks an output against the skill's schema; the error names the first place that does not fit.
+    pub fn check_output(&self, skill_id: &str, version: &str, output: &Value) -> Result<(), String> {
+        match self.entry(skill_id, version) {
+            Some(entry) => entry.output.check(output),
+            None => Err(format!("{skill_id}@{version} is not registered")),
+        }
+    }
+
+    /// Every registered version, by id and version.
+    pub fn registrations(&self) -> impl Iterator<Item = Registration> {
+        self.skills.values().flat_map(BTreeMap::values).map(Entry::registration)
+    }
+
+    /// Every rate card, by id.
+    pub fn rate_cards(&self) -> impl Iterator<Item = &RateCard> {
+        self.rate_cards.values()
+    }
+
+    fn entry(&self, skill_id: &str, version: &str) -> Option<&Entry> {
+        self.skills.get(skill_id)?.get(version)
+    }
+}
+
+impl Entry {
+    fn registration(&self) -> Registration {
+        let skill: Arc<dyn PureSkill> = Arc::clone(&self.skill) as Arc<dyn PureSkill>;
+        Registration { skill, enabled: self.enabled, build: self.build.clone() }
+    }
+}
+
+impl Catalog for Registry {
+    fn skill(&self, skill_id: &str, version: &str) -> Option<Registration> {
+        self.entry(skill_id, version).map(Entry::registration)
+    }
+
+    fn versions(&self, skill_id: &str) -> Vec<String> {
+        self.skills.get(skill_id).map(|versions| versions.keys().cloned().collect()).unwrap_or_default()
+    }
+
+    fn rate_card(&self, id: &str) -> Option<Value> {
+        self.rate_cards.get(id).map(|card| card.value().clone())
+    }
+}
+
+fn named(metadata: &SkillMetadata) -> String {
+    format!("{}@{}", metadata.skill_id, metadata.version)
+}
+
+/// Checks what a skill declares about itself, all but its schemas.
+pub(crate) fn check(skill: &dyn PureSkill) -> Result<(), Error> {
+    let metadata = skill.metadata();
+    let named = named(metadata);
+    if !is_skill_id(&metadata.skill_id) {
+        return Err(Error::SkillId(metadata.skill_id.clone()));
+    }
+    if !is_version(&metadata.version) {
+        return Err(Error::Version { skill: metadata.skill_id.clone(), version: metadata.version.clone() });
+    }
+    let taxonomy = Taxonomy::version(DEFAULT_VERSION).expect("the default version of the taxonomy is kept");
+    for code in &metadata.failure_modes {
+        if !taxonomy.code(code).is_some_and(|_| code.starts_with("ERR_")) {
+            return Err(Error::FailureMode { skill: named, code: code.clone() });
+        }
+    }
+    let code = skill.success_code();
+    if !taxonomy.code(code).is_some_and(|_| code.starts_with("OK")) {
+        return Err(Error::SuccessCode { skill: named, code });
+    }
+    if !metadata.deterministic && metadata.nondeterminism.as_deref().is_none_or(|text| text.trim().is_empty()) {
+        return Err(Error::Nondeterminism { skill: named });
+    }
+    for code in metadata.retry.iter().flat_map(|retry| &retry.retryable_codes) {
+        if !metadata.failure_modes.contains(code) || !taxonomy.retryable(code) {
+            return Err(Error::RetryableCode { skill: named, code: code.clone() });
+        }
+    }
+    let problem = if metadata.name.trim().is_empty() {
+        "it has no name"
+    } else if metadata.timeout_ms == 0 {
+        "its timeout is 0, so no call could ever succeed"
+    } else if metadata.cost_model.rate_card_key.is_empty() {
+        "its cost model names no key of a rate card"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Metadata { skill: named, problem })
+}
+
+fn is_skill_id(text: &str) -> bool {
+    let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'.' | b'-');
+    (1..=128).contains(&text.len()) && text.bytes().all(letter)
+}
+
+/// `MAJOR.MINOR.PATCH` and perhaps `-pre`, as semantic versioning has it.
+fn is_version(text: &str) -> bool {
+    let (numbers, pre) = match text.split_once('-') {
+        Some((numbers, pre)) => (numbers, Some(pre)),
+        None => (text, None),
+    };
+    let is_number = |part: &str| {
+        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()) && (part == "0" || !part.starts_with('0'))
+    };
+    let is_label = |part: &str| {
+        let numeric = part.bytes().all(|byte| byte.is_ascii_digit());
+        let plain = part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        !part.is_empty() && plain && (!numeric || is_number(part))
+    };
+    numbers.split('.').count() == 3
+        && numbers.split('.').all(is_number)
+        && pre.is_none_or(|pre| pre.split('.').all(is_label))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_semantic() {
+        for good in ["0.0.0", "1.2.0", "10.20.30", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-x-y.0"] {
+            assert!(is_version(good), "{good}");
+        }
+        for bad in
+            ["", "1", "1.2", "1.2.3.4", "01.2.3", "1.2.x", "v1.2.3", "1.2.3-", "1.2.3-01", "1.2.3-a..b", "1.2.3+build"]
+        {
+            assert!(!is_version(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The result of a run as clients see it: what was decided, and beside it what was observed for people.
+
+mod build;
+
+use macp_plan_core::cause::Cause;
+use macp_plan_core::cost::{CostBasis, Usage};
+use macp_plan_core::digest::Digest;
+use macp_plan_core::journal::{AdmissionFinding, BudgetTotals, RunMode, SessionLink, Stop};
+use macp_plan_core::plan::StepStatus;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::store::Status;
+
+/// A run, told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunResult {
+    pub run_id: String,
+    pub plan_id: String,
+    pub plan_hash: Digest,
+    pub agent_id: String,
+    pub mode: RunMode,
+    pub status: Status,
+    pub final_code: Option<String>,
+    pub retry_count: u32,
+    pub steps: Vec<StepResult>,
+    pub stop: Option<Stop>,
+    pub not_reached: Vec<String>,
+    pub total_cost_microcents: u64,
+    pub total_cost_cents: u64,
+    pub budget: Option<BudgetTotals>,
+    pub jitter_seed: String,
+    pub epoch: u64,
+    pub original_run_id: Option<String>,
+    pub parent_run_id: Option<String>,
+    pub session: Option<SessionLink>,
+    pub journal_head: String,
+    pub behavior_digest: Option<Digest>,
+    pub started_at: String,
+    pub finished_at: Option<String>,
+    pub duration_ms: Option<u64>,
+    /// Everything told here was durable when it was read.
+    pub durable: bool,
+    /// Why a run was not admitted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<AdmissionFinding>,
+    /// Who asked for the run to stop, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancelled: Option<Cancelled>,
+    pub trace_id: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Cancelled {
+    pub by: String,
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StepResult {
+    pub step_id: String,
+    pub retry_count: u32,
+    pub final_code: String,
+    pub outcome: StructuredOutcome,
+    pub attempts: Vec<AttemptResult>,
+}
+
+/// How a step ended. Every field that takes part in a comparison, and those for people.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StructuredOutcome {
+    pub run_id: String,
+    pub step_id: String,
+    pub status: StepStatus,
+    pub code: String,
+    pub message: String,
+    pub details: Map<String, Value>,
+    pub cost_cents: u64,
+    pub cost_microcents: u64,
+    pub latency_ms: u64,
+    pub retryable: bool,
+    pub side_effects: Vec<SideEffect>,
+    pub metadata: SkillPin,
+    pub observability: Observability,
+    /// RFC 3339, like every time here.
+    pub timestamp: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SideEffect {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub target: String,
+    pub attempt: u32,
+    pub timestamp: String,
+    pub effect_key: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SkillPin {
+    pub skill_id: String,
+    pub skill_version: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Observability {
+    pub trace_id: String,
+    pub span_id: String,
+    pub backend_retries: u32,
+    pub total_attempts: u32,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AttemptResult {
+    pub attempt: u32,
+    pub cause: Option<Cause>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_ref: Option<Digest>,
+    pub code: String,
+    pub cost_microcents: u64,
+    pub cost_basis: CostBasis,
+    pub retry_decision: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backoff_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatched_at: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_ms: Option<u64>,
+}

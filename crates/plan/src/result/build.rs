@@ -1,0 +1,229 @@
+//! Tells a run from its journal.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use macp_plan_core::behavior::{Behavior, StepBehavior};
+use macp_plan_core::cause::Cause;
+use macp_plan_core::cost::{self, Usage};
+use macp_plan_core::digest::Digest;
+use macp_plan_core::journal::{Body, Output, StepFinished};
+use macp_plan_core::plan::FrozenPlan;
+use macp_plan_core::taxonomy;
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use super::{AttemptResult, Cancelled, Observability, RunResult, SideEffect, SkillPin, StepResult, StructuredOutcome};
+use crate::store::{Run, Status};
+
+/// What was observed of one attempt.
+#[derive(Clone, Debug)]
+struct Observed {
+    cause: Cause,
+    usage: Option<Usage>,
+    retry_after_ms: Option<u64>,
+    output_ref: Option<Digest>,
+}
+
+/// What a journal holds beside the decisions.
+#[derive(Debug, Default)]
+struct Inputs<'r> {
+    attempts: BTreeMap<(&'r str, u32), Observed>,
+    outputs: BTreeMap<&'r str, &'r Output>,
+    facts: BTreeMap<&'r str, &'r Map<String, Value>>,
+}
+
+impl RunResult {
+    /// A run as its journal tells it. `body` gives outputs kept apart from the journal.
+    #[must_use]
+    pub fn of(run: &Run, plan: &FrozenPlan, body: &dyn Fn(&Digest) -> Option<Value>) -> Self {
+        let start = run.start();
+        let behavior = Behavior::of(run.entries.iter().map(|sealed| &sealed.entry));
+        let inputs = Inputs::of(run);
+        let trace_id = digits(&start.run_id, 16);
+        let steps: Vec<_> = behavior
+            .steps
+            .iter()
+            .filter_map(|step| {
+                let finished = step.finished.as_ref()?;
+                Some(told(run, step, finished, &inputs, &trace_id, body))
+            })
+            .collect();
+        let finish = behavior.finished.as_ref();
+        let spent: u64 = steps.iter().map(|step| step.outcome.cost_microcents).sum();
+        let started = run.summary.started_at_ms;
+        let admission = run.bodies().find_map(|body| match body {
+            Body::Admission(admission) => Some(admission),
+            _ => None,
+        });
+        let cancelled = run.bodies().find_map(|body| match body {
+            Body::CancelRequested { by, reason } => Some(Cancelled { by: by.clone(), reason: reason.clone() }),
+            _ => None,
+        });
+        Self {
+            run_id: start.run_id.clone(),
+            plan_id: start.plan_id.clone(),
+            plan_hash: start.plan_hash.clone(),
+            agent_id: plan.plan.agent_id.clone(),
+            mode: start.mode,
+            status: finish.map_or(Status::Running, |finish| finish.status.into()),
+            final_code: finish
+                .map(|finish| finish.final_code.clone())
+                .or_else(|| steps.last().map(|step| step.final_code.clone())),
+            retry_count: steps.iter().map(|step| step.retry_count).sum(),
+            stop: finish.and_then(|finish| finish.stop.clone()),
+            not_reached: finish.map_or_else(Vec::new, |finish| finish.not_reached.clone()),
+            total_cost_microcents: finish.map_or(spent, |finish| finish.total_cost_microcents),
+            total_cost_cents: finish.map_or_else(|| cost::cents(spent), |finish| finish.total_cost_cents),
+            budget: finish.map(|finish| finish.budget),
+            jitter_seed: start.jitter_seed.clone(),
+            epoch: start.epoch,
+            original_run_id: start.original_run_id.clone(),
+            parent_run_id: start.parent_run_id.clone(),
+            session: start.session.clone(),
+            journal_head: run.head().to_string(),
+            behavior_digest: finish.map(|finish| finish.behavior_digest.clone()),
+            started_at: stamp(started),
+            finished_at: run.summary.finished_at_ms.map(stamp),
+            duration_ms: run.summary.finished_at_ms.map(|finished| finished.saturating_sub(started)),
+            durable: true,
+            findings: admission.map_or_else(Vec::new, |admission| admission.findings.clone()),
+            cancelled,
+            trace_id,
+            steps,
+        }
+    }
+}
+
+impl<'r> Inputs<'r> {
+    fn of(run: &'r Run) -> Self {
+        let mut inputs = Self::default();
+        for body in run.bodies() {
+            match body {
+                Body::AttemptObserved { step_id, attempt, cause, usage, retry_after_ms, output } => {
+                    let observed = Observed {
+                        cause: cause.clone(),
+                        usage: *usage,
+                        retry_after_ms: *retry_after_ms,
+                        output_ref: output.output_ref.clone(),
+                    };
+                    inputs.attempts.insert((step_id, *attempt), observed);
+                    inputs.outputs.insert(step_id, output);
+                }
+                Body::DedupeVerdict { step_id, output, .. } => {
+                    inputs.outputs.insert(step_id, output);
+                }
+                Body::Observed { step_id: Some(step_id), facts } => {
+                    inputs.facts.insert(step_id, facts.shown());
+                }
+                _ => {}
+            }
+        }
+        inputs
+    }
+
+    /// A number among the facts of one attempt.
+    fn fact_of_attempt(&self, step_id: &str, attempt: u32, name: &str) -> Option<u64> {
+        let attempts = self.facts.get(step_id)?.get("attempts")?.as_array()?;
+        let told = attempts.iter().find(|told| told.get("attempt").and_then(Value::as_u64) == Some(attempt.into()))?;
+        told.get(name)?.as_u64()
+    }
+}
+
+fn told(
+    run: &Run,
+    step: &StepBehavior,
+    finished: &StepFinished,
+    inputs: &Inputs<'_>,
+    trace_id: &str,
+    body: &dyn Fn(&Digest) -> Option<Value>,
+) -> StepResult {
+    let (run_id, step_id) = (run.run_id.to_string(), finished.step_id.as_str());
+    let facts = inputs.facts.get(step_id).copied();
+    let fact = |name: &str| facts.and_then(|facts| facts.get(name));
+    let number = |name: &str| fact(name).and_then(Value::as_u64);
+    let said = fact("message").and_then(Value::as_str).map(str::to_owned);
+    let mut details = finished.details.clone();
+    if let Some(Value::Object(observed)) = fact("details") {
+        details.extend(observed.clone());
+    }
+    if finished.attempt_codes.len() > 1 {
+        details.insert("attempt_codes".to_owned(), finished.attempt_codes.clone().into());
+    }
+    if let Some(output) = inputs.outputs.get(step_id).copied().and_then(|output| value(output, body)) {
+        details.insert("output".to_owned(), output);
+    }
+    let finished_at = number("finished_unix_ms").unwrap_or(run.summary.started_at_ms);
+    let side_effects = step.effects.iter().map(|effect| SideEffect {
+        kind: effect.effect_type.clone(),
+        target: effect.target.clone(),
+        attempt: effect.attempt,
+        timestamp: stamp(inputs.fact_of_attempt(step_id, effect.attempt, "dispatched_unix_ms").unwrap_or(finished_at)),
+        effect_key: effect.effect_key.clone(),
+    });
+    let attempts = step.attempts.iter().map(|judged| {
+        let observed = inputs.attempts.get(&(step_id, judged.attempt));
+        AttemptResult {
+            attempt: judged.attempt,
+            cause: observed.map(|observed| observed.cause.clone()),
+            usage: observed.and_then(|observed| observed.usage),
+            retry_after_ms: observed.and_then(|observed| observed.retry_after_ms),
+            output_ref: observed.and_then(|observed| observed.output_ref.clone()),
+            code: judged.code.clone(),
+            cost_microcents: judged.cost_microcents,
+            cost_basis: judged.cost_basis,
+            retry_decision: judged.retry,
+            backoff_ms: judged.backoff_ms,
+            dispatched_at: inputs.fact_of_attempt(step_id, judged.attempt, "dispatched_unix_ms").map(stamp),
+            latency_ms: inputs.fact_of_attempt(step_id, judged.attempt, "latency_ms"),
+        }
+    });
+    let outcome = StructuredOutcome {
+        step_id: step_id.to_owned(),
+        status: finished.status,
+        code: finished.code.clone(),
+        message: said.unwrap_or_else(|| meaning(&finished.code)),
+        details,
+        cost_cents: finished.cost_cents,
+        cost_microcents: finished.cost_microcents,
+        latency_ms: number("latency_ms").unwrap_or_default(),
+        retryable: finished.retryable,
+        side_effects: side_effects.collect(),
+        metadata: SkillPin { skill_id: finished.skill_id.clone(), skill_version: finished.skill_version.clone() },
+        observability: Observability {
+            trace_id: trace_id.to_owned(),
+            span_id: digits(&format!("{run_id}/{step_id}"), 8),
+            backend_retries: finished.backend_retries,
+            total_attempts: finished.total_attempts,
+        },
+        timestamp: stamp(finished_at),
+        run_id,
+    };
+    StepResult {
+        step_id: step_id.to_owned(),
+        retry_count: finished.backend_retries,
+        final_code: finished.code.clone(),
+        outcome,
+        attempts: attempts.collect(),
+    }
+}
+
+fn value(output: &Output, body: &dyn Fn(&Digest) -> Option<Value>) -> Option<Value> {
+    output.output.clone().or_else(|| body(output.output_ref.as_ref()?))
+}
+
+/// What a code means, for steps of which nothing else was said.
+fn meaning(code: &str) -> String {
+    taxonomy::explain(code).map_or_else(String::new, |explanation| explanation.meaning.to_owned())
+}
+
+/// RFC 3339.
+fn stamp(unix_ms: u64) -> String {
+    let time = UNIX_EPOCH.checked_add(Duration::from_millis(unix_ms)).unwrap_or(SystemTime::UNIX_EPOCH);
+    prost_types::Timestamp::from(time).to_string()
+}
+
+/// A name of so many bytes for traces; the same whenever it is asked for.
+fn digits(text: &str, bytes: usize) -> String {
+    hex::encode(&Sha256::digest(text)[..bytes])
+}

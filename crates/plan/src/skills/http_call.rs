@@ -1,0 +1,293 @@
+//! `http_call`: one HTTP request, whose answer is the output.
+
+use bytes::Bytes;
+use macp_plan_core::cause::Cause;
+use macp_plan_core::cost::Usage;
+use macp_plan_core::effect::{Effect, Idempotency};
+use macp_plan_core::skill::{PureSkill, SkillMetadata};
+use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Method, Url};
+use serde_json::{Map, Value, json};
+
+use super::exchange::{Answer, Exchange, IDEMPOTENCY_KEY, Request};
+use super::{document, metadata};
+use crate::egress;
+use crate::schema::Schema;
+use crate::secrets::{self, Secrets};
+use crate::skill::{Call, Calling, Observation, Skill};
+
+pub const ID: &str = "http_call";
+pub const VERSION: &str = "1.2.0";
+
+const REDIRECTS: u32 = 5;
+
+/// What a plan may not set: it belongs to the connection, or to the executor.
+const RESERVED: [&str; 12] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    IDEMPOTENCY_KEY,
+    "keep-alive",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// What of an answer's head is told. Cookies and challenges are not: they are for the client, and may be confidential.
+const TOLD: [&str; 17] = [
+    "allow",
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-location",
+    "content-range",
+    "content-type",
+    "date",
+    "etag",
+    "expires",
+    "last-modified",
+    "link",
+    "location",
+    "retry-after",
+    "x-request-id",
+];
+
+#[derive(Debug)]
+pub struct HttpCall {
+    metadata: SkillMetadata,
+    input: Schema,
+    exchange: Exchange,
+}
+
+impl HttpCall {
+    pub(crate) fn new(exchange: Exchange) -> Self {
+        let metadata = metadata::http_call();
+        let input = Schema::compile(&metadata.input_schema).expect("the skill's own schema compiles");
+        Self { metadata, input, exchange }
+    }
+
+    async fn dispatch(&self, call: Call<'_>) -> Observation {
+        let key = call.effect_keys.first().map(String::as_str);
+        let request = match request(call.parameters, key, call.secrets) {
+            Ok(request) => request,
+            Err(problem) => return Observation::new(Cause::InputInvalid, problem),
+        };
+        let target = egress::target(&request.url).unwrap_or_default();
+        match self.exchange.run(request, call.timeout).await {
+            Ok(answer) => observed(&target, answer, flag(call.parameters, "expect_json", false)),
+            Err(fault) => Observation::new(fault.cause, fault.message),
+        }
+    }
+}
+
+impl PureSkill for HttpCall {
+    fn metadata(&self) -> &SkillMetadata {
+        &self.metadata
+    }
+
+    fn effects(&self, parameters: &Map<String, Value>) -> Vec<Effect> {
+        let url = parameters.get("url").and_then(Value::as_str).and_then(|text| Url::parse(text).ok());
+        // A URL that cannot be read is refused before anything is sent, so no effect ever has this target.
+        let target = url.as_ref().and_then(egress::target).unwrap_or_else(|| "unknown".to_owned());
+        let idempotency = match method(parameters) {
+            Method::GET | Method::HEAD => Idempotency::Natural,
+            _ if flag(parameters, "target_dedupes", false) => Idempotency::Keyed,
+            _ => Idempotency::None,
+        };
+        vec![Effect { kind: "http_request".to_owned(), target, idempotency }]
+    }
+
+    /// Bytes are not counted: how many come back is bounded by the operator's settings, not by the parameters.
+    fn usage_bound(&self, _parameters: &Map<String, Value>) -> Usage {
+        used()
+    }
+
+    fn success_code(&self) -> &'static str {
+        "OK_HTTP_CALL"
+    }
+
+    fn check_input(&self, parameters: &Map<String, Value>) -> Result<(), String> {
+        self.input.check(&Value::Object(parameters.clone()))?;
+        let literal = |text: &str| !super::has_reference(text);
+        if let Some(text) = parameters.get("url").and_then(Value::as_str).filter(|text| literal(text)) {
+            url(text)?;
+        }
+        for (name, value) in headers_of(parameters) {
+            header_name(name)?;
+            if literal(value) {
+                secrets::check(value).map_err(|error| format!("at /headers/{name}: {error}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Skill for HttpCall {
+    fn call<'a>(&'a self, call: Call<'a>) -> Calling<'a> {
+        Box::pin(self.dispatch(call))
+    }
+}
+
+fn used() -> Usage {
+    Usage { requests: 1, ..Usage::default() }
+}
+
+fn flag(parameters: &Map<String, Value>, name: &str, default: bool) -> bool {
+    parameters.get(name).and_then(Value::as_bool).unwrap_or(default)
+}
+
+fn method(parameters: &Map<String, Value>) -> Method {
+    let name = parameters.get("method").and_then(Value::as_str).unwrap_or("GET");
+    Method::from_bytes(name.as_bytes()).unwrap_or(Method::GET)
+}
+
+fn headers_of(parameters: &Map<String, Value>) -> impl Iterator<Item = (&str, &str)> {
+    let headers = parameters.get("headers").and_then(Value::as_object).into_iter().flatten();
+    headers.filter_map(|(name, value)| Some((name.as_str(), value.as_str()?)))
+}
+
+fn url(text: &str) -> Result<Url, String> {
+    // The text itself stays out of errors: a query may hold what is nobody's business.
+    let url = Url::parse(text).map_err(|error| format!("at /url: not a URL: {error}"))?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("at /url: a URL must not carry a user or a password; use a header and `secret://name`".to_owned());
+    }
+    if url.host().is_none() {
+        return Err("at /url: the URL names no host".to_owned());
+    }
+    Ok(url)
+}
+
+fn header_name(name: &str) -> Result<HeaderName, String> {
+    let parsed = HeaderName::from_bytes(name.as_bytes())
+        .map_err(|_not_a_token| "at /headers: a header's name has letters that are not allowed there".to_owned())?;
+    match RESERVED.contains(&parsed.as_str()) {
+        true => Err(format!("at /headers/{name}: this header is set by the executor and not by a plan")),
+        false => Ok(parsed),
+    }
+}
+
+fn request(parameters: &Map<String, Value>, key: Option<&str>, secrets: &dyn Secrets) -> Result<Request, String> {
+    let url = url(parameters.get("url").and_then(Value::as_str).ok_or("at the top: `url` is missing")?)?;
+    let method = method(parameters);
+    let mut headers = HeaderMap::new();
+    let mut confidential = Vec::new();
+    for (name, value) in headers_of(parameters) {
+        let header = header_name(name)?;
+        let unusable = || format!("at /headers/{name}: the value has characters that a header cannot carry");
+        let expanded =
+            secrets::expand(value, secrets).map_err(|error| format!("at /headers/{name}: {}", told(&error)))?;
+        let mut value_sent = HeaderValue::from_str(&expanded).map_err(|_would_quote_it| unusable())?;
+        if secrets::mentions(value) {
+            value_sent.set_sensitive(true);
+            confidential.push(header.clone());
+        }
+        headers.insert(header, value_sent);
+    }
+    let body = body(parameters, &mut headers)?;
+    if !matches!(method, Method::GET | Method::HEAD)
+        && let Some(key) = key
+    {
+        let key = HeaderValue::from_str(key).map_err(|_| "the effect key is not fit for a header".to_owned())?;
+        headers.insert(HeaderName::from_static(IDEMPOTENCY_KEY), key);
+    }
+    let most = parameters.get("max_redirects").and_then(Value::as_u64).and_then(|most| u32::try_from(most).ok());
+    let redirects_max = flag(parameters, "follow_redirects", true).then(|| most.unwrap_or(REDIRECTS));
+    Ok(Request { method, url, headers, confidential, body, redirects_max })
+}
+
+fn body(parameters: &Map<String, Value>, headers: &mut HeaderMap) -> Result<Option<Bytes>, String> {
+    let (bytes, kind) = match (parameters.get("body"), parameters.get("body_text").and_then(Value::as_str)) {
+        (Some(body), None) => {
+            // Canonical, so that every attempt sends the same bytes and a target can compare them.
+            let text = macp_wire::canonical::to_string(body).map_err(|error| format!("at /body: {error}"))?;
+            (text.into_bytes(), "application/json")
+        }
+        (None, Some(text)) => (text.as_bytes().to_vec(), "text/plain; charset=utf-8"),
+        (None, None) => return Ok(None),
+        (Some(_), Some(_)) => return Err("at the top: give `body` or `body_text`, not both".to_owned()),
+    };
+    headers.entry(header::CONTENT_TYPE).or_insert(HeaderValue::from_static(kind));
+    Ok(Some(Bytes::from(bytes)))
+}
+
+/// An error about a secret and, if a file could not be read, why.
+fn told(error: &secrets::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+fn observed(target: &str, answer: Answer, expect_json: bool) -> Observation {
+    let Answer { status, headers, body, retry_after_ms, redirects } = answer;
+    let mut output = json!({"status_code": status, "headers": told_headers(&headers)});
+    let mut cause = Cause::HttpStatus { status };
+    let mut message = format!("{target} answered {status}");
+    match body {
+        Ok(body) => {
+            if let Err(problem) = put_body(&mut output, &headers, &body)
+                && expect_json
+                && status < 400
+            {
+                (cause, message) = (Cause::DeserializationFailed, format!("{target} answered {status}, but {problem}"));
+            }
+        }
+        // The status decides; a body that did not arrive behind it is only missing.
+        Err(fault) if status >= 400 => message = format!("{message}; its body was lost: {}", fault.message),
+        Err(fault) => return Observation::new(fault.cause, fault.message).with_detail("upstream_status", status),
+    }
+    let mut observation = Observation::new(cause, message)
+        .with_usage(used())
+        .with_output(output)
+        .with_retry_after_ms(retry_after_ms)
+        .with_detail("upstream_status", status);
+    if redirects > 0 {
+        observation = observation.with_detail("redirects", redirects);
+    }
+    observation
+}
+
+fn told_headers(headers: &HeaderMap) -> Map<String, Value> {
+    let told = TOLD.iter().filter_map(|name| {
+        let values: Vec<&str> = headers.get_all(*name).iter().filter_map(|value| value.to_str().ok()).collect();
+        (!values.is_empty()).then(|| ((*name).to_owned(), Value::from(values.join(", "))))
+    });
+    told.collect()
+}
+
+/// Puts the body into the output: as the value it is, else as text, else as base64. Says why it is not a JSON value.
+fn put_body(output: &mut Value, headers: &HeaderMap, body: &[u8]) -> Result<(), String> {
+    let declared = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let problem = match is_json(declared) {
+        true => match document::read(body) {
+            Ok(value) => {
+                output["body"] = value;
+                return Ok(());
+            }
+            Err(unfit) => format!("its body cannot be taken as JSON: {unfit}"),
+        },
+        false => format!("its body is not JSON but `{declared}`"),
+    };
+    match std::str::from_utf8(body) {
+        Ok(text) => output["body"] = Value::from(text),
+        Err(_not_text) => {
+            use base64::Engine as _;
+            output["body"] = Value::Null;
+            output["body_base64"] = Value::from(base64::engine::general_purpose::STANDARD.encode(body));
+        }
+    }
+    Err(problem)
+}
+
+/// `application/json`, or a type whose suffix says that it is JSON underneath.
+fn is_json(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json" || essence.ends_with("+json")
+}

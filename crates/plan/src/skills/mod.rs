@@ -1,0 +1,110 @@
+//! The skills that come with the runtime, and how an operator configures them.
+
+mod document;
+mod evaluation;
+mod exchange;
+mod expression;
+mod fault;
+pub mod http_call;
+pub mod json_transform;
+pub mod llm_invoke;
+mod llm_protocol;
+mod metadata;
+
+use std::sync::Arc;
+
+use reqwest::Certificate;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::egress::{self, Egress, Resolver};
+use crate::secrets;
+use crate::skill::Skill;
+use exchange::{Exchange, Trust};
+use http_call::HttpCall;
+use json_transform::JsonTransform;
+use llm_invoke::{LlmInvoke, LlmProvider, ProviderError};
+
+/// Everything an operator decides about skills.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SkillSettings {
+    /// What `http_call` may reach. Nothing, unless something is allowed.
+    pub egress: egress::Settings,
+    /// Which endpoints `llm_invoke` asks.
+    pub providers: Vec<LlmProvider>,
+    pub secrets: secrets::Settings,
+    pub limits: Limits,
+    pub trust: TrustSettings,
+    /// Rate cards beside the one that comes with the runtime.
+    pub rate_cards: Vec<Value>,
+    /// Skills that are switched off, as `http_call` or `http_call@1.2.0`.
+    pub disabled: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// The largest answer that is read, in bytes.
+    pub answer_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { answer_bytes_max: 10 * 1024 * 1024 }
+    }
+}
+
+/// Which servers are believed to be who they say they are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TrustSettings {
+    /// The certificates of the operating system count.
+    pub system_roots: bool,
+    /// Further root certificates, in PEM.
+    pub roots_pem: Vec<String>,
+}
+
+impl Default for TrustSettings {
+    fn default() -> Self {
+        Self { system_roots: true, roots_pem: Vec::new() }
+    }
+}
+
+/// Why skills cannot be set up as configured.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    #[error(transparent)]
+    Egress(#[from] egress::SettingsError),
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
+    #[error("trust.roots_pem: a text is not a list of certificates in PEM")]
+    Roots(#[source] reqwest::Error),
+    #[error(
+        "the HTTP client cannot be set up; if the system has no root certificates, set trust.system_roots to false and \
+         list those to believe under trust.roots_pem"
+    )]
+    Client(#[source] reqwest::Error),
+}
+
+/// The skills that come with the runtime, set up.
+pub(crate) fn built_in(
+    settings: &SkillSettings,
+    resolver: Arc<dyn Resolver>,
+) -> Result<Vec<Arc<dyn Skill>>, SetupError> {
+    let mut roots = Vec::new();
+    for pem in &settings.trust.roots_pem {
+        roots.extend(Certificate::from_pem_bundle(pem.as_bytes()).map_err(SetupError::Roots)?);
+    }
+    let trust = Trust { system_roots: settings.trust.system_roots, roots };
+    let most = settings.limits.answer_bytes_max;
+    let egress = Egress::new(&settings.egress)?;
+    let exchange = Exchange::new(egress, Arc::clone(&resolver), &trust, most).map_err(SetupError::Client)?;
+    let models = LlmInvoke::new(&settings.providers, &resolver, &trust, most)?;
+    Ok(vec![Arc::new(HttpCall::new(exchange)), Arc::new(models), Arc::new(JsonTransform::new())])
+}
+
+/// Whether a text holds a reference that is still to be resolved; such a text is checked once it is.
+fn has_reference(text: &str) -> bool {
+    text.contains("{{")
+}

@@ -1,0 +1,147 @@
+//! Outputs of skills: small ones go into the journal, large ones are kept apart by digest.
+
+use std::sync::Arc;
+
+use macp_ledger::{PutMode, Store};
+use macp_plan_core::digest::{self, BODY_LABEL, Digest};
+use macp_plan_core::journal::Output;
+use macp_wire::canonical;
+use serde_json::Value;
+
+use super::blocking;
+use super::documents::{BODIES, damaged};
+use super::error::StoreError;
+
+/// Longest canonical text of an output that stands in the journal itself.
+pub const INLINE_BYTES_MAX: usize = 16 * 1_024;
+/// Longest that is kept at all; skills bound their answers well below.
+pub const BODY_BYTES_MAX: usize = 64 * 1_024 * 1_024;
+
+/// The outputs of a store that are kept apart.
+#[derive(Clone, Debug)]
+pub struct Bodies {
+    pub(super) store: Arc<dyn Store>,
+}
+
+/// An output as the journal tells it, and as every later reader will see it.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// For the entry: inline, or by digest alone.
+    pub output: Output,
+    /// The value itself. It is the one read back from the canonical text, so that a live run sees what a replay sees:
+    /// a number written as `1.0` is `1` in both.
+    pub value: Value,
+}
+
+impl Bodies {
+    /// Keeps the output of a skill; durable when it returns, if it is kept apart.
+    ///
+    /// An output without a canonical form (an integer or a number beyond ±(2^53 - 1) that is written as one) is
+    /// refused: it would mean different things to different readers.
+    pub async fn keep(&self, value: Value) -> Result<Kept, StoreError> {
+        // The common case needs neither a store nor a thread to block.
+        if is_small(&value) {
+            let (kept, _) = prepare(&value)?;
+            if kept.output.output.is_some() {
+                return Ok(kept);
+            }
+        }
+        blocking(&self.store, move |store| {
+            let (kept, text) = prepare(&value)?;
+            if let Output { output_ref: Some(digest), output: None } = &kept.output {
+                put(store, digest, &text)?;
+            }
+            Ok(kept)
+        })
+        .await
+    }
+
+    /// A body that was kept apart, `None` if there is no such body.
+    pub async fn get(&self, digest: Digest) -> Result<Option<Value>, StoreError> {
+        blocking(&self.store, move |store| get(store, &digest)).await
+    }
+
+    /// The value of an output, wherever it is kept; `None` if there is none.
+    pub async fn of_output(&self, output: &Output) -> Result<Option<Value>, StoreError> {
+        match (&output.output, &output.output_ref) {
+            (Some(value), _) => Ok(Some(value.clone())),
+            (None, None) => Ok(None),
+            (None, Some(digest)) => {
+                let missing = || damaged(BODIES, digest.as_str(), "it is not there".to_owned());
+                self.get(digest.clone()).await?.ok_or_else(missing).map(Some)
+            }
+        }
+    }
+}
+
+/// An output the way it will be kept, and its canonical text.
+fn prepare(value: &Value) -> Result<(Kept, String), StoreError> {
+    let not_canonical = |reason: String| StoreError::NotCanonical { what: "the output", reason };
+    let text = canonical::to_string(value).map_err(|error| not_canonical(error.to_string()))?;
+    if text.len() > BODY_BYTES_MAX {
+        return Err(StoreError::TooLarge { what: "the output", bytes: text.len(), bytes_max: BODY_BYTES_MAX });
+    }
+    let value = canonical::parse(text.as_bytes()).map_err(|error| not_canonical(error.to_string()))?;
+    // What is read back must have a canonical form too, or nobody could check the digest of the value.
+    canonical::to_string(&value).map_err(|error| not_canonical(error.to_string()))?;
+    let output_ref = Some(digest::of_bytes(BODY_LABEL, text.as_bytes()));
+    // In an entry a null reads like no output, so it is kept apart however short it is.
+    let inline = text.len() <= INLINE_BYTES_MAX && !value.is_null();
+    let output = Output { output_ref, output: inline.then(|| value.clone()) };
+    Ok((Kept { output, value }, text))
+}
+
+/// Whether a value is certainly cheap to write out; looks at no more of it than that takes.
+fn is_small(value: &Value) -> bool {
+    let mut room = INLINE_BYTES_MAX;
+    let mut values = vec![value];
+    let mut spend = |bytes: usize| {
+        room = room.saturating_sub(bytes.saturating_add(1));
+        room > 0
+    };
+    while let Some(value) = values.pop() {
+        let fits = match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => spend(1),
+            Value::String(text) => spend(text.len()),
+            Value::Array(elements) => {
+                values.extend(elements);
+                spend(elements.len())
+            }
+            Value::Object(members) => {
+                values.extend(members.values());
+                members.keys().all(|key| spend(key.len()))
+            }
+        };
+        if !fits {
+            return false;
+        }
+    }
+    true
+}
+
+/// A body that was kept apart, read where blocking is allowed.
+pub(crate) fn get(store: &dyn Store, digest: &Digest) -> Result<Option<Value>, StoreError> {
+    let Some(text) = text(store, digest)? else {
+        return Ok(None);
+    };
+    let bad = |error: serde_json::Error| damaged(BODIES, digest.as_str(), error.to_string());
+    canonical::parse(text.as_bytes()).map(Some).map_err(bad)
+}
+
+pub(crate) fn put(store: &dyn Store, digest: &Digest, text: &str) -> Result<(), StoreError> {
+    store.put_document(BODIES, digest.as_str(), text.as_bytes(), PutMode::IfAbsent)?;
+    Ok(())
+}
+
+/// The canonical text of a body, checked.
+pub(crate) fn text(store: &dyn Store, digest: &Digest) -> Result<Option<String>, StoreError> {
+    let Some(bytes) = store.document(BODIES, digest.as_str())? else {
+        return Ok(None);
+    };
+    let found = digest::of_bytes(BODY_LABEL, &bytes);
+    if found != *digest {
+        return Err(damaged(BODIES, digest.as_str(), format!("its digest is {found}")));
+    }
+    let text = String::from_utf8(bytes.to_vec());
+    text.map(Some).map_err(|error| damaged(BODIES, digest.as_str(), error.to_string()))
+}

@@ -1,0 +1,171 @@
+//! A store around another that counts commits, holds them back, fails them, or gives back what was not written.
+
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex};
+
+use bytes::Bytes;
+use macp_ledger::{
+    Append, AppendError, Document, Failure, FailureKind, Filter, Head, MemoryStore, PutMode, PutOutcome, Record, Store,
+};
+
+/// What becomes of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writes {
+    Work,
+    Fail,
+    /// Stored, but reported as failed: a sync that went wrong.
+    StoreAndFail,
+    Panic,
+}
+
+type Tamper = Box<dyn Fn(&mut Vec<Record>) + Send>;
+
+pub(crate) struct Wrapped {
+    inner: MemoryStore,
+    state: Mutex<State>,
+    changed: Condvar,
+    tamper: Mutex<Option<Tamper>>,
+    tamper_head: Mutex<Option<fn(&mut Head)>>,
+}
+
+struct State {
+    writes: Writes,
+    held: bool,
+    /// Commits begun, and their appends.
+    commits: usize,
+    appends: usize,
+}
+
+impl fmt::Debug for Wrapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Wrapped")
+    }
+}
+
+impl Wrapped {
+    pub(crate) fn new() -> Arc<Self> {
+        let state = State { writes: Writes::Work, held: false, commits: 0, appends: 0 };
+        Arc::new(Self {
+            inner: MemoryStore::new(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            tamper: Mutex::new(None),
+            tamper_head: Mutex::new(None),
+        })
+    }
+
+    pub(crate) fn set(&self, writes: Writes) {
+        self.state.lock().unwrap().writes = writes;
+    }
+
+    /// Commits begin and do not end until released.
+    pub(crate) fn hold(&self) {
+        self.state.lock().unwrap().held = true;
+    }
+
+    pub(crate) fn release(&self) {
+        self.state.lock().unwrap().held = false;
+        self.changed.notify_all();
+    }
+
+    /// Waits until a number of commits have begun.
+    pub(crate) fn wait_for_commits(&self, commits: usize) {
+        let state = self.state.lock().unwrap();
+        drop(self.changed.wait_while(state, |state| state.commits < commits).unwrap());
+    }
+
+    /// Commits begun, and their appends.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let state = self.state.lock().unwrap();
+        (state.commits, state.appends)
+    }
+
+    /// Changes what readers get.
+    pub(crate) fn tamper(&self, tamper: impl Fn(&mut Vec<Record>) + Send + 'static) {
+        *self.tamper.lock().unwrap() = Some(Box::new(tamper));
+    }
+
+    pub(crate) fn tamper_head(&self, tamper: fn(&mut Head)) {
+        *self.tamper_head.lock().unwrap() = Some(tamper);
+    }
+
+    fn failure() -> Failure {
+        Failure::new(FailureKind::DiskFull, "write")
+    }
+}
+
+impl Store for Wrapped {
+    fn append(&self, batch: &[Append]) -> Vec<Result<(), AppendError>> {
+        let mut state = self.state.lock().unwrap();
+        state.commits += 1;
+        state.appends += batch.len();
+        self.changed.notify_all();
+        let state = self.changed.wait_while(state, |state| state.held).unwrap();
+        let writes = state.writes;
+        drop(state);
+        match writes {
+            Writes::Work => self.inner.append(batch),
+            Writes::Fail => vec![Err(Self::failure().into()); batch.len()],
+            Writes::StoreAndFail => {
+                self.inner.append(batch);
+                vec![Err(Self::failure().into()); batch.len()]
+            }
+            Writes::Panic => panic!("asked to"),
+        }
+    }
+
+    fn head(&self, session_id: &str) -> Result<Option<Head>, Failure> {
+        let mut head = self.inner.head(session_id)?;
+        if let (Some(tamper), Some(head)) = (&*self.tamper_head.lock().unwrap(), &mut head) {
+            tamper(head);
+        }
+        Ok(head)
+    }
+
+    fn read(&self, id: &str, after: u64, limit: usize, bytes_max: usize) -> Result<Vec<Record>, Failure> {
+        let mut records = self.inner.read(id, after, limit, bytes_max)?;
+        if let Some(tamper) = &*self.tamper.lock().unwrap() {
+            tamper(&mut records);
+        }
+        Ok(records)
+    }
+
+    fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure> {
+        self.inner.list(after, limit, filter)
+    }
+
+    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Head>, Failure> {
+        self.inner.due(now_ms, limit)
+    }
+
+    fn next_deadline(&self) -> Result<Option<i64>, Failure> {
+        self.inner.next_deadline()
+    }
+
+    fn open_sessions(&self) -> Result<u64, Failure> {
+        self.inner.open_sessions()
+    }
+
+    fn put_document(&self, kind: &str, key: &str, bytes: &[u8], mode: PutMode) -> Result<PutOutcome, Failure> {
+        match self.state.lock().unwrap().writes {
+            Writes::Work => self.inner.put_document(kind, key, bytes, mode),
+            _ => Err(Self::failure()),
+        }
+    }
+
+    fn delete_document(&self, kind: &str, key: &str) -> Result<bool, Failure> {
+        self.inner.delete_document(kind, key)
+    }
+
+    fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
+        self.inner.document(kind, key)
+    }
+
+    fn documents(&self, kind: &str, after_key: Option<&str>, limit: usize) -> Result<Vec<Document>, Failure> {
+        self.inner.documents(kind, after_key, limit)
+    }
+
+    fn probe(&self) -> Result<(), Failure> {
+        self.inner.probe()
+    }
+}
