@@ -27,6 +27,8 @@ fn main() -> Result<(), Error> {
     prost_build::Config::new()
         .bytes(["."])
         .btree_map(["."])
+        // Only the first entry of a session has it, and every entry would be moved about at its size.
+        .boxed(".macp.history.v1.Entry.binding")
         .include_file("packages.rs")
         .compile_fds(compiler.file_descriptor_set())?;
     Ok(())

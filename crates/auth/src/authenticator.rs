@@ -128,7 +128,7 @@ impl Authenticator {
         }
         let resolved = match &self.jwt {
             // What fails here is not tried as a static token (STD-SEC-3).
-            Some(jwt) if bearer && credential.contains('.') => jwt.resolve(credential).await,
+            Some(jwt) if bearer && credential.contains('.') => Box::pin(jwt.resolve(credential)).await,
             _ => self.resolve_static(credential),
         };
         resolved.map_or_else(Resolution::Refused, Resolution::Identity)

@@ -115,7 +115,7 @@ fn perform(effect: Effect<Waiter>, wiring: &Wiring) {
             // A client that hung up does not want to know.
             let _hung_up = answer.send(result);
         }
-        Effect::Send(Outgoing::Lifecycle(lifecycle)) => wiring.feed.announce(lifecycle),
+        Effect::Send(Outgoing::Lifecycle(lifecycle)) => wiring.feed.announce(*lifecycle),
         Effect::Send(Outgoing::Trace(event)) => wiring.observer.traced(*event),
     }
 }

@@ -153,22 +153,27 @@ impl Engine {
         Ok(Engine { inner })
     }
 
-    /// Decides a command on a session; the answer comes when what it depends on is durable.
-    pub async fn submit(&self, session_id: &str, command: Command) -> Result<Reply, Error> {
+    /// Decides a command on a session; the answer comes when what it depends on is durable. The engine has the command
+    /// when the future is first polled.
+    pub fn submit(&self, session_id: &str, command: Command) -> impl Future<Output = Result<Reply, Error>> + Send {
         let bytes = match &command.input {
             Input::Envelope { envelope, .. } => envelope.encoded_len() as u64,
             Input::Cancel { reason } | Input::Suspend { reason } | Input::Resume { reason } => reason.len() as u64,
             Input::Touch | Input::Expire(_) | Input::Synthetic { .. } => 0,
         };
-        let traced = self.inner.options.trace.then(|| command.clone());
-        match self.request(session_id, RequestKind::Command(Box::new(command)), bytes).await {
-            Ok(Answer::Verdict(reply)) => Ok(reply),
-            Ok(Answer::Read(_)) => unreachable!("a command is answered by a verdict"),
-            Err(error) => {
-                if let Some(command) = traced {
-                    self.trace_failure(session_id, &command, &error);
+        let traced = self.inner.options.trace.then(|| Box::new(command.clone()));
+        // Boxed at once, so that the future does not carry the room for it.
+        let kind = RequestKind::Command(Box::new(command));
+        async move {
+            match self.request(session_id, kind, bytes).await {
+                Ok(Answer::Verdict(reply)) => Ok(reply),
+                Ok(Answer::Read(_)) => unreachable!("a command is answered by a verdict"),
+                Err(error) => {
+                    if let Some(command) = traced {
+                        self.trace_failure(session_id, &command, &error);
+                    }
+                    Err(error)
                 }
-                Err(error)
             }
         }
     }

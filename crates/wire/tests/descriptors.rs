@@ -10,7 +10,7 @@ use prost_types::{
 };
 
 /// Packages of our own, which the published contract does not know.
-const OWN_PACKAGES: [&str; 3] = ["macp.classic.v1", "macp.history.v1", "macp.signature.v1"];
+const OWN_PACKAGES: [&str; 4] = ["macp.classic.v1", "macp.history.v1", "macp.plan.v1", "macp.signature.v1"];
 
 /// Fields we add to published messages have numbers from here on.
 const OWN_FIELDS_FROM: i32 = 1000;

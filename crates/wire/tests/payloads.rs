@@ -362,11 +362,11 @@ proptest! {
         let entry = history::v1::Entry {
             sequence: 1,
             input: Some(history::v1::entry::Input::Envelope(envelope)),
-            binding: Some(history::v1::Binding {
+            binding: Some(Box::new(history::v1::Binding {
                 participants: vec!["alice".into(), "bob".into()],
                 roots: vec![v1::Root { uri: "file:///".into(), name: "root".into() }],
                 ..history::v1::Binding::default()
-            }),
+            })),
             ..history::v1::Entry::default()
         };
         let mut bytes = entry.encode_to_vec();

@@ -45,7 +45,7 @@ impl History {
                     Profile::Standard => macp_kernel::Profile::Standard,
                     Profile::Classic | Profile::Unspecified => macp_kernel::Profile::Classic,
                 };
-                let Binding { initiator, participants, .. } = binding;
+                let Binding { initiator, participants, .. } = *binding;
                 let session = SessionMetadata { initiator, participants, ..SessionMetadata::default() };
                 access.check_read_of(profile, &session)
             }

@@ -79,8 +79,15 @@ pub enum Effect<R> {
 #[derive(Debug)]
 pub enum Outgoing<R> {
     Answer(R, Result<Answer, Error>),
-    Lifecycle(Lifecycle),
+    Lifecycle(Box<Lifecycle>),
     Trace(Box<trace::Event>),
+}
+
+impl<R> Outgoing<R> {
+    /// Boxed, because few entries have one, and everything that leaves would be moved about at its size.
+    pub(super) fn lifecycle(lifecycle: Lifecycle) -> Self {
+        Outgoing::Lifecycle(Box::new(lifecycle))
+    }
 }
 
 #[derive(Debug)]

@@ -195,7 +195,7 @@ impl<R> Shard<R> {
         });
         let outgoing = lifecycle
             .into_iter()
-            .map(Outgoing::Lifecycle)
+            .map(Outgoing::lifecycle)
             .chain(trace.map(Outgoing::Trace))
             .chain(std::iter::once(Outgoing::Answer(reply, Ok(answer))));
         slot.send(outgoing, effects);
@@ -287,7 +287,7 @@ impl<R> Shard<R> {
             return;
         }
         let lifecycle = record(resident, entries, now);
-        resident.pending.outgoing.extend(lifecycle.into_iter().map(Outgoing::Lifecycle));
+        resident.pending.outgoing.extend(lifecycle.into_iter().map(Outgoing::lifecycle));
         let traced = self.traced_touch(session_id, after_sequence, now);
         let resident = self.slots.get_mut(session_id).and_then(Slot::resident_mut).expect("looked at above");
         resident.pending.outgoing.extend(traced);

@@ -38,7 +38,7 @@ impl<R> Shard<R> {
         });
         let answer = Answer::Verdict(Reply::new(outcome.settled, resident.session.as_ref()));
         let outgoing = &mut resident.pending.outgoing;
-        outgoing.extend(lifecycle.map(Outgoing::Lifecycle));
+        outgoing.extend(lifecycle.map(Outgoing::lifecycle));
         outgoing.extend(trace.map(Outgoing::Trace));
         outgoing.push(Outgoing::Answer(reply, Ok(answer)));
         self.slots.insert(Arc::clone(&session_id), Slot::presumed(resident, command, now));

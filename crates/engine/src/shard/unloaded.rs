@@ -32,6 +32,6 @@ pub(super) fn expire<R>(head: &Head, now: i64) -> Option<Pending<R>> {
         expected_sequence: head.sequence,
         records: vec![record],
         index: Some(index),
-        outgoing: vec![Outgoing::Lifecycle(lifecycle)],
+        outgoing: vec![Outgoing::lifecycle(lifecycle)],
     })
 }

@@ -84,7 +84,7 @@ pub(crate) fn start(
         identity: caller.credential.identity().unwrap_or_default().to_owned(),
         input: Some(entry::Input::Envelope(bound)),
         signature: recorded(signature),
-        binding: Some(session.binding.classic_to_wire(&payload, ttl_ms, deadline_ms)),
+        binding: Some(Box::new(session.binding.classic_to_wire(&payload, ttl_ms, deadline_ms))),
         ..Entry::default()
     };
     Ok(Verdict::Accept(Box::new(Accepted { entry, change: Change::Start(Box::new(session)) })))

@@ -113,7 +113,7 @@ pub(crate) fn start(
         identity: sender.to_owned(),
         input: Some(entry::Input::Envelope(bound)),
         signature: recorded(signature),
-        binding: Some(session.binding.standard_to_wire(&payload, deadline_ms, suspend_ms_max)),
+        binding: Some(Box::new(session.binding.standard_to_wire(&payload, deadline_ms, suspend_ms_max))),
         ..Entry::default()
     };
     Ok(Verdict::Accept(Box::new(Accepted { entry, change: Change::Start(Box::new(session)) })))

@@ -53,7 +53,7 @@ pub(super) fn difference(expected: &Entry, found: &Entry) -> Option<Difference> 
         .or_else(|| input(expected.input.as_ref(), found.input.as_ref()))
         .or_else(|| shown("signature", signature, &found.signature))
         .or_else(|| shown("synthetic", synthetic, &found.synthetic))
-        .or_else(|| binding(expected.binding.as_ref(), found.binding.as_ref()))
+        .or_else(|| binding(expected.binding.as_deref(), found.binding.as_deref()))
         .or_else(|| shown("terminal", &ends(expected), &ends(found)))
 }
 
@@ -230,7 +230,8 @@ mod tests {
         check(&expected, &found, "input.message_id", ["\"m1\"", "\"m2\""]);
         let expired = Entry { input: Some(Input::TtlExpired(TtlExpired::default())), ..Entry::default() };
         check(&expected, &expired, "input", ["\"envelope\"", "\"ttl_expired\""]);
-        let bound = |ttl_ms| Entry { binding: Some(Binding { ttl_ms, ..Binding::default() }), ..Entry::default() };
+        let bound =
+            |ttl_ms| Entry { binding: Some(Box::new(Binding { ttl_ms, ..Binding::default() })), ..Entry::default() };
         check(&bound(1), &bound(2), "binding.ttl_ms", ["1", "2"]);
         check(&bound(1), &Entry::default(), "binding", ["\"present\"", "\"absent\""]);
     }
