@@ -10,6 +10,7 @@ mod echo;
 mod hot;
 mod memory;
 mod messages;
+mod plans;
 mod processor;
 mod replay;
 mod report;
@@ -97,6 +98,12 @@ enum Command {
         #[arg(long, default_value_t = 200_000)]
         entries: usize,
     },
+    /// What executing a plan costs beyond its calls, and entries of a journal replayed per second.
+    Plans {
+        /// Runs at once.
+        #[arg(long, default_value_t = 64)]
+        runs: usize,
+    },
     /// Internal: the echo server the ceiling is measured with.
     #[command(hide = true)]
     ServeEcho,
@@ -128,7 +135,8 @@ fn main() -> anyhow::Result<()> {
                 memory::run(&mut report, profile, 50_000).await?;
             }
             restart::run(&mut report, 100_000).await?;
-            replay::run(&mut report, 200_000)
+            replay::run(&mut report, 200_000)?;
+            plans::run(&mut report, 64).await
         })?,
         Command::Throughput { profile, in_flight, seconds, rounds } => {
             let bar = if in_flight >= 256 { 0.6 } else { 0.45 };
@@ -144,6 +152,7 @@ fn main() -> anyhow::Result<()> {
         }
         Command::Restart { sessions } => runtime.block_on(restart::run(&mut report, sessions))?,
         Command::Memory { profile, sessions } => runtime.block_on(memory::run(&mut report, profile, sessions))?,
+        Command::Plans { runs } => runtime.block_on(plans::run(&mut report, runs))?,
         Command::Replay { entries } => replay::run(&mut report, entries)?,
     }
     report.print();

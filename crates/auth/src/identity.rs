@@ -20,6 +20,8 @@ pub struct Identity {
     pub may_cancel: bool,
     /// May suspend and resume sessions it did not start, by a role.
     pub may_suspend: bool,
+    /// May run a plan as a new epoch, which repeats its effects, by a role.
+    pub may_repeat: bool,
     /// Every role the credential carries, those without a configured right too.
     pub roles: BTreeSet<SmolStr>,
     /// Whether a credential proved it. In local development the sender is believed, not proven.
@@ -38,6 +40,7 @@ impl Identity {
             is_observer: false,
             may_cancel: false,
             may_suspend: false,
+            may_repeat: false,
             roles: BTreeSet::new(),
             authenticated: false,
         }

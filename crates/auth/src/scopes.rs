@@ -79,6 +79,7 @@ impl Scopes {
             is_observer: self.is_observer || granted().any(|rights| rights.observe),
             may_cancel: granted().any(|rights| rights.cancel),
             may_suspend: granted().any(|rights| rights.suspend),
+            may_repeat: granted().any(|rights| rights.repeat),
             authenticated: true,
             roles: self.roles,
         }

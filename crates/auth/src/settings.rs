@@ -49,13 +49,15 @@ pub enum TokenSource {
     File(PathBuf),
 }
 
-/// What a role entitles to, on sessions of others.
+/// What a role entitles to, on sessions and runs of others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoleRights {
     pub cancel: bool,
     /// Suspend and resume.
     pub suspend: bool,
     pub observe: bool,
+    /// Repeat the effects of a plan, by running it as a new epoch.
+    pub repeat: bool,
 }
 
 impl JwtSettings {

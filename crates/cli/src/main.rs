@@ -2,10 +2,12 @@
 //!
 //! One file per command under `commands/`. Data goes to stdout, everything else to stderr; `--json` turns data into
 //! one JSON value per line. Exit codes: 0 for success, 1 for a negative finding (a refused message, a divergence, a
-//! damaged history), 2 when the command could not do its work.
+//! damaged history), 2 when the command could not do its work. Replays of runs tell more: 10 diverged, 11 explained, 12
+//! not comparable, and 1 when they could not do their work.
 
 mod commands;
 mod logging;
+mod money;
 mod output;
 mod progress;
 mod remote;
@@ -19,6 +21,7 @@ mod view;
 use std::process::ExitCode;
 
 use clap::Parser;
+use macp_plan_core::compare::Verdict;
 
 use crate::commands::Command;
 use crate::output::Output;
@@ -48,11 +51,21 @@ struct Cli {
 enum Finding {
     Positive,
     Negative,
+    /// What a comparison of runs ended with.
+    Verdict(Verdict),
 }
 
 impl Finding {
     fn from_ok(ok: bool) -> Finding {
         if ok { Finding::Positive } else { Finding::Negative }
+    }
+
+    fn exit_code(self) -> ExitCode {
+        match self {
+            Finding::Positive => ExitCode::SUCCESS,
+            Finding::Negative => ExitCode::from(1),
+            Finding::Verdict(verdict) => ExitCode::from(verdict.exit_code()),
+        }
     }
 }
 
@@ -60,8 +73,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let output = Output::new(cli.json);
     match run(cli.command, &output) {
-        Ok(Finding::Positive) => ExitCode::SUCCESS,
-        Ok(Finding::Negative) => ExitCode::from(1),
+        Ok(finding) => finding.exit_code(),
         Err(_) if output.is_unread() => ExitCode::SUCCESS,
         Err(error) => {
             output.failure(&error);
@@ -80,4 +92,14 @@ fn run(command: Command, output: &Output) -> anyhow::Result<Finding> {
     let finding = finding?;
     flushed?;
     Ok(finding)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn every_command_is_well_formed() {
+        super::Cli::command().debug_assert();
+    }
 }

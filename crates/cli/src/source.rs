@@ -1,9 +1,11 @@
 //! Where a history comes from: a server, a data directory beside it, or an exported file.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use macp_archive::{ExportFile, FileError, Source};
+use macp_client::Client;
 use macp_ledger::{History, SqliteStore};
 
 use crate::remote::ServerArgs;
@@ -70,6 +72,17 @@ pub(crate) fn open_history<'a>(store: &'a SqliteStore, session_id: &str) -> anyh
 /// The history in an exported file.
 pub(crate) fn open_file(path: &Path) -> Result<Source<'static>, FileError> {
     Ok(Source::File(ExportFile::open(path)?))
+}
+
+/// The history of a session of a server, fetched as a whole.
+pub(crate) async fn fetch(client: &Client, session_id: &str) -> anyhow::Result<Source<'static>> {
+    let mut file = tempfile::NamedTempFile::new().context("cannot make a file to fetch the session into")?;
+    let mut chunks = client.export(session_id).await?;
+    while let Some(chunk) = chunks.next().await? {
+        file.write_all(&chunk).context("cannot keep what the server sends")?;
+    }
+    // The file stays readable through its handle when its name is gone.
+    Ok(open_file(file.path())?)
 }
 
 pub(crate) fn no_session(session_id: &str) -> String {

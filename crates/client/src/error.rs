@@ -47,7 +47,7 @@ impl Error {
     /// Whether there is no such thing as what was asked about.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Error::Status(status) if status.code == tonic::Code::NotFound)
-            || self.code() == Some("SESSION_NOT_FOUND")
+            || matches!(self.code(), Some("SESSION_NOT_FOUND" | "RUN_NOT_FOUND"))
     }
 
     /// Whether the server could not be reached or went away, so that trying again may help.

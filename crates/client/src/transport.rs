@@ -1,6 +1,6 @@
 //! The connection, the credential on it, and the calls that carry envelopes.
 
-use macp_rpc::{history, runtime};
+use macp_rpc::{history, plan, runtime};
 use macp_wire::signature::v1::EnvelopeSignature;
 use macp_wire::v1::{
     Ack, CancelSessionRequest, ClientInfo, Envelope, InitializeRequest, InitializeResponse, ListRootsRequest,
@@ -28,6 +28,7 @@ pub struct Client {
     channel: Channel,
     pub(crate) runtime: runtime::Client<Service>,
     pub(crate) history: history::Client<Service>,
+    pub(crate) plan: plan::Client<Service>,
 }
 
 impl Client {
@@ -66,12 +67,18 @@ impl Client {
         let service = || InterceptedService::new(channel.clone(), bearer.clone());
         let runtime = runtime::Client::new(service()).max_decoding_message_size(MESSAGE_BYTES_MAX);
         let history = history::Client::new(service()).max_decoding_message_size(MESSAGE_BYTES_MAX);
-        Client { channel, runtime, history }
+        let plan = plan::Client::new(service()).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        Client { channel, runtime, history, plan }
     }
 
     /// The stubs below, for what this client has no words for.
     pub fn stubs(&self) -> (runtime::Client<Service>, history::Client<Service>) {
         (self.runtime.clone(), self.history.clone())
+    }
+
+    /// The stub of plans, for what this client has no words for.
+    pub fn plan_stub(&self) -> plan::Client<Service> {
+        self.plan.clone()
     }
 
     /// Agrees on the protocol version and learns what the server offers.

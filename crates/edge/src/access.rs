@@ -22,6 +22,8 @@ pub(crate) struct Access {
     pub(crate) observer: bool,
     /// May change the registries.
     pub(crate) administrator: bool,
+    /// May run a plan as a new epoch, which repeats its effects.
+    pub(crate) may_repeat: bool,
     /// Sessions it may have open at once.
     pub(crate) open_sessions_max: Option<u64>,
 }
@@ -88,12 +90,61 @@ impl Access {
     pub(crate) fn sees(&self, session: &SessionMetadata) -> bool {
         self.sees_all() || self.identity().is_some_and(|identity| takes_part(identity, session))
     }
+
+    /// Whether the caller may act on a session it can read, beyond looking: as one who takes part in it, or by a role.
+    pub(crate) fn check_act(&self, session: &Snapshot) -> Result<(), Status> {
+        let open = session.profile == Profile::Classic && session.metadata.participants.is_empty();
+        let takes_part = || self.identity().is_some_and(|identity| takes_part(identity, &session.metadata));
+        if self.local || open || self.caller.scope.may_cancel || takes_part() {
+            return Ok(());
+        }
+        Err(status::coded(Code::Forbidden, "only those who take part in a session may start what it committed to"))
+    }
+
+    /// Whether the caller may start runs at all.
+    pub(crate) fn check_start_runs(&self) -> Result<(), Status> {
+        match self.identity() {
+            _ if self.local => Ok(()),
+            None => Err(unidentified()),
+            Some(_) if self.caller.scope.may_start => Ok(()),
+            Some(_) => Err(status::coded(Code::Forbidden, "this credential may not start anything")),
+        }
+    }
+
+    /// Whether a run is the caller's to see, whatever session it belongs to.
+    pub(crate) fn sees_run(&self, started_by: &str) -> bool {
+        self.local || self.observer || self.identity() == Some(started_by)
+    }
+
+    /// Whether the caller may stop a run, settle its effects or have it executed again: who started it, or by a role.
+    pub(crate) fn check_control_of_run(&self, started_by: &str) -> Result<(), Status> {
+        match self.identity() {
+            _ if self.local => Ok(()),
+            None => Err(unidentified()),
+            Some(identity) if identity == started_by || self.caller.scope.may_cancel => Ok(()),
+            Some(_) => Err(status::coded(
+                Code::Forbidden,
+                "only who started a run, or a role with the right to cancel, may do this",
+            )),
+        }
+    }
+
+    /// Whether the caller may take over runs that were executed elsewhere.
+    pub(crate) fn check_import(&self) -> Result<(), Status> {
+        match self.identity() {
+            _ if self.local || self.administrator => Ok(()),
+            None => Err(unidentified()),
+            Some(_) => {
+                Err(status::coded(Code::Forbidden, "runs are taken over with the right to change registries only"))
+            }
+        }
+    }
 }
 
 fn takes_part(identity: &str, session: &SessionMetadata) -> bool {
     session.initiator == identity || session.participants.iter().any(|participant| participant == identity)
 }
 
-fn unidentified() -> Status {
+pub(crate) fn unidentified() -> Status {
     status::coded(Code::Unauthenticated, "this call needs a credential: `authorization: Bearer <token>`")
 }

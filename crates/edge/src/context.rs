@@ -14,6 +14,7 @@ use tonic::Status;
 use crate::access::Access;
 use crate::drain::Drain;
 use crate::metrics::Metrics;
+use crate::plan::Plans;
 use crate::quota::Quotas;
 use crate::rate::{Kind, Limiter, PerMinute};
 use crate::settings::Receipts;
@@ -40,6 +41,7 @@ pub(crate) struct Context {
     pub(crate) settings: Settings,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) trace: Option<Arc<TraceWriter>>,
+    pub(crate) plans: Option<Arc<Plans>>,
     pub(crate) limiter: Option<Limiter>,
     pub(crate) drain: Drain,
     /// Leave to read a whole history.
@@ -59,6 +61,7 @@ impl Context {
         authenticator: Authenticator,
         metrics: Arc<Metrics>,
         trace: Option<Arc<TraceWriter>>,
+        plans: Option<Plans>,
     ) -> Arc<Self> {
         let Reloadable { roots, keys } = settings.reloadable.clone();
         // Local development is not limited unless asked for; a server that knows its callers is.
@@ -75,6 +78,7 @@ impl Context {
             receipts: Arc::new(settings.receipts.clone()),
             metrics,
             trace,
+            plans: plans.map(Arc::new),
             limiter: Limiter::new(per_minute),
             drain: Drain::new(),
             history_readers: Arc::new(Semaphore::new(HISTORY_READERS)),

@@ -26,6 +26,8 @@ async fn ready(State(ctx): State<Arc<Context>>) -> Response {
         "the server is shutting down"
     } else if !ctx.engine.is_healthy() {
         "the last write failed; reads go on, and writes as soon as the store takes them again"
+    } else if ctx.plans.as_ref().is_some_and(|plans| !plans.runs().is_writable()) {
+        "the last write to the journal of a run failed; runs go on as soon as their store takes writes again"
     } else {
         return "ok".into_response();
     };
@@ -35,7 +37,7 @@ async fn ready(State(ctx): State<Arc<Context>>) -> Response {
 async fn metrics(State(ctx): State<Arc<Context>>) -> Response {
     let dropped = ctx.trace.as_ref().map_or(0, |trace| trace.dropped());
     let observed = Observed::of(&ctx.engine, dropped).await;
-    match ctx.metrics.encode(observed) {
+    match ctx.metrics.encode(observed, ctx.plans.as_ref().map(|plans| &*plans.metrics)) {
         Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
         Err(error) => {
             tracing::error!(%error, "metrics cannot be encoded");

@@ -16,6 +16,9 @@ pub(crate) async fn access(ctx: &Context, metadata: &MetadataMap) -> Access {
     let access = match presented(metadata) {
         Err(reason) => unidentified(Credential::Refused(reason.to_owned())),
         Ok(presented) => match ctx.authenticator.resolve(presented).await {
+            Resolution::Identity(identity) if is_reserved(ctx, &identity.sender) => {
+                unidentified(Credential::Refused("this name belongs to the runtime itself".to_owned()))
+            }
             Resolution::Identity(identity) => identified(&identity),
             Resolution::Absent => unidentified(Credential::Absent),
             Resolution::Refused(refusal) => {
@@ -29,6 +32,11 @@ pub(crate) async fn access(ctx: &Context, metadata: &MetadataMap) -> Access {
         standard_only: ctx.engine.limits().profile == ProfileSetting::Standard,
         ..access
     }
+}
+
+/// Whether a name is that under which the runtime reports runs: nobody else may speak under it.
+fn is_reserved(ctx: &Context, sender: &str) -> bool {
+    ctx.plans.as_ref().is_some_and(|plans| plans.sessions.settings().execution.identity == sender)
 }
 
 fn identified(identity: &Identity) -> Access {
@@ -48,6 +56,7 @@ fn identified(identity: &Identity) -> Access {
         standard_only: false,
         observer: identity.is_observer,
         administrator: identity.can_manage_mode_registry,
+        may_repeat: identity.may_repeat,
         open_sessions_max: identity.max_open_sessions,
     }
 }
@@ -60,6 +69,7 @@ fn unidentified(credential: Credential) -> Access {
         standard_only: false,
         observer: false,
         administrator: false,
+        may_repeat: false,
         open_sessions_max: None,
     }
 }

@@ -6,6 +6,7 @@
 //! ```text
 //!  TCP ──▶ listener ──▶ guard ──▶ runtime (macp.v1)  ──▶ engine ──▶ …
 //!                          │────▶ history (macp.history.v1) ──▶ store, archive
+//!                          │────▶ plan (macp.plan.v1) ──▶ executor, store of runs
 //!                          │────▶ health, reflection
 //!                          └────▶ http (/healthz, /readyz, /metrics)
 //! ```
@@ -15,6 +16,7 @@
 
 mod access;
 mod ack;
+mod attached;
 mod context;
 mod drain;
 mod gather;
@@ -27,6 +29,8 @@ mod listener;
 mod metrics;
 mod observer;
 mod outbound;
+mod plan;
+mod plan_metrics;
 mod quota;
 mod rate;
 mod runtime;
@@ -34,5 +38,5 @@ mod settings;
 mod startup;
 mod status;
 
-pub use settings::{AuditSettings, OperatorPolicy, Receipts, Reloadable, Settings, Tls};
+pub use settings::{AuditSettings, OperatorPolicy, PlanSettings, Receipts, Reloadable, Settings, Tls};
 pub use startup::{Server, ShutdownError, StartError};

@@ -18,6 +18,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::plan_metrics::PlanMetrics;
+
 const PREFIX: &str = "macp";
 
 /// What the scrape's answer is.
@@ -51,10 +53,21 @@ pub(crate) enum Rpc {
     WhatIfReplay,
     GetDecisionReceipt,
     GetReceiptKeys,
+    ValidatePlan,
+    DryRun,
+    StartRun,
+    GetRun,
+    ListRuns,
+    CancelRun,
+    ResolveInDoubt,
+    Query,
+    ListSkills,
+    DescribeSkill,
+    ImportRun,
 }
 
 /// In the order of [`Rpc`]'s variants, so that a call is its own index.
-const RPCS: [Rpc; 24] = [
+const RPCS: [Rpc; 35] = [
     Rpc::Initialize,
     Rpc::Send,
     Rpc::StreamSession,
@@ -79,6 +92,17 @@ const RPCS: [Rpc; 24] = [
     Rpc::WhatIfReplay,
     Rpc::GetDecisionReceipt,
     Rpc::GetReceiptKeys,
+    Rpc::ValidatePlan,
+    Rpc::DryRun,
+    Rpc::StartRun,
+    Rpc::GetRun,
+    Rpc::ListRuns,
+    Rpc::CancelRun,
+    Rpc::ResolveInDoubt,
+    Rpc::Query,
+    Rpc::ListSkills,
+    Rpc::DescribeSkill,
+    Rpc::ImportRun,
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -209,9 +233,12 @@ impl Metrics {
     }
 
     /// The answer to a scrape.
-    pub(crate) fn encode(&self, observed: Observed) -> Result<String, std::fmt::Error> {
+    pub(crate) fn encode(&self, observed: Observed, plans: Option<&PlanMetrics>) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         encode_registry(&mut text, &self.registry)?;
+        if let Some(plans) = plans {
+            plans.encode(&mut text)?;
+        }
         encode_registry(&mut text, &observed.registry())?;
         encode_eof(&mut text)?;
         Ok(text)
@@ -287,7 +314,7 @@ mod tests {
         drop(metrics.time(Rpc::Send));
         let observed =
             Observed { requests_in_flight: 4, sessions_resident: 5, sessions_open: Some(6), trace_records_dropped: 7 };
-        let text = metrics.encode(observed).expect("text can be written");
+        let text = metrics.encode(observed, None).expect("text can be written");
         for line in [
             "macp_build_info{version=\"1.2.3\"} 1",
             "macp_messages_accepted_total 1",
@@ -304,7 +331,7 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line} is not in:\n{text}");
         }
         assert!(text.ends_with("# EOF\n"));
-        let unknown = metrics.encode(Observed { sessions_open: None, ..observed }).expect("text can be written");
+        let unknown = metrics.encode(Observed { sessions_open: None, ..observed }, None).expect("text can be written");
         assert!(!unknown.contains("macp_sessions_open"));
     }
 }

@@ -2,9 +2,14 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use macp_archive::receipt::{PublicKeys, SigningKey};
+use macp_ledger::Store;
+use macp_plan::executor::ExecutorSettings;
+use macp_plan::session::SessionSettings;
+use macp_plan::skills::SkillSettings;
 use macp_wire::v1::{PolicyDescriptor, Root};
 
 /// Settings of a server; the defaults are those of local development.
@@ -45,6 +50,8 @@ pub struct Settings {
     pub reflection: bool,
     /// Record every verdict, refusals too, in a trace file.
     pub audit: Option<AuditSettings>,
+    /// Execute plans; none serves no plans.
+    pub plans: Option<PlanSettings>,
     pub reloadable: Reloadable,
 }
 
@@ -87,6 +94,19 @@ pub struct AuditSettings {
     pub files_max: usize,
 }
 
+/// How plans are executed, and where their runs are kept.
+#[derive(Clone, Debug)]
+pub struct PlanSettings {
+    /// Where runs are kept. Nobody else writes to it, and no session lives in it.
+    pub store: Arc<dyn Store>,
+    pub skills: SkillSettings,
+    pub executor: ExecutorSettings,
+    /// What becomes of plans that sessions commit to.
+    pub sessions: SessionSettings,
+    /// Largest exported run that is taken over, in bytes.
+    pub import_bytes_max: usize,
+}
+
 /// What can change without a restart.
 #[derive(Clone, Debug, Default)]
 pub struct Reloadable {
@@ -116,7 +136,21 @@ impl Default for Settings {
             receipts: Receipts::default(),
             reflection: true,
             audit: None,
+            plans: None,
             reloadable: Reloadable::default(),
+        }
+    }
+}
+
+impl PlanSettings {
+    /// Plans that can reach nothing outside, with their runs in a store.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        PlanSettings {
+            store,
+            skills: SkillSettings::default(),
+            executor: ExecutorSettings::default(),
+            sessions: SessionSettings::default(),
+            import_bytes_max: 64 * 1024 * 1024,
         }
     }
 }

@@ -10,8 +10,8 @@ use macp_archive::TraceWriter;
 use macp_auth::{Authenticator, Exposure, Reloaded, Unsafe};
 use macp_engine::{Engine, Registry, RegistryError};
 use macp_kernel::policy::Policy;
-use macp_ledger::Store;
-use macp_rpc::{history, runtime};
+use macp_ledger::{Failure, Store};
+use macp_rpc::{history, plan, runtime};
 use tokio::task::JoinHandle;
 use tonic::service::Routes;
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
@@ -23,6 +23,7 @@ use crate::history::History;
 use crate::listener::{self, Connections};
 use crate::metrics::Metrics;
 use crate::observer::Observer;
+use crate::plan::{DECODE_BYTES_MAX as PLAN_DECODE_BYTES_MAX, Plan, Plans};
 use crate::runtime::{DECODE_SLACK_BYTES, Runtime};
 use crate::settings::{OperatorPolicy, Tls};
 use crate::{Reloadable, Settings, health, http};
@@ -58,6 +59,10 @@ pub enum StartError {
     Registry(#[from] RegistryError),
     #[error("the policy in {origin} cannot be registered: {reason}")]
     Policy { origin: String, reason: String },
+    #[error("the skills of plans cannot be set up")]
+    Skills(#[from] macp_plan::registry::Error),
+    #[error("the store of runs cannot be opened")]
+    Runs(#[source] Failure),
     #[error("the descriptors for gRPC reflection are unusable")]
     Reflection(#[source] tonic_reflection::server::Error),
 }
@@ -105,10 +110,11 @@ impl Server {
         let registry = Registry::open(Arc::clone(&store))?;
         register(&registry, &settings.policies)?;
         let engine = Engine::start(store, options, Arc::new(observer)).map_err(StartError::Engine)?;
-        let ctx = Context::new(settings, engine, registry, authenticator, metrics, trace);
+        let plans = settings.plans.as_ref().map(|plans| Plans::open(plans, &engine)).transpose()?;
+        let ctx = Context::new(settings, engine, registry, authenticator, metrics, trace, plans);
 
         let health = HealthReporter::new();
-        health::serve(&health).await;
+        health::serve(&health, ctx.plans.is_some()).await;
         let routes = routes(&ctx, &health)?;
         let drain = ctx.drain.clone();
         let mut builder = tonic::transport::Server::builder();
@@ -126,6 +132,9 @@ impl Server {
             .layer(GuardLayer)
             .serve_with_incoming_shutdown(routes, Connections::new(listener), async move { drain.begun().await });
         let serving = tokio::spawn(serving);
+        if let Some(plans) = &ctx.plans {
+            plans.begin();
+        }
         tracing::info!(%local_addr, "serving");
         Ok(Server { ctx, health, local_addr, serving })
     }
@@ -145,13 +154,14 @@ impl Server {
         self.ctx.authenticator.reload()
     }
 
-    /// Stops accepting, lets what is in flight finish, then stops the engine. Both waits are bounded by the drain
-    /// timeout; what is still open after the first is cut off.
+    /// Stops accepting, lets what is in flight finish, then stops the executor of plans, then the engine. The waits for
+    /// what is in flight and for the engine are bounded by the drain timeout, that for the executor by its own grace;
+    /// what is still open after the first is cut off.
     pub async fn shut_down(self) -> Result<(), ShutdownError> {
         let Server { ctx, health, mut serving, .. } = self;
         let timeout = ctx.settings.drain_timeout;
         tracing::info!("draining");
-        health::warn(&health).await;
+        health::warn(&health, ctx.plans.is_some()).await;
         ctx.drain.begin();
         health::forget(health).await;
         let served = match tokio::time::timeout(timeout, &mut serving).await {
@@ -162,6 +172,9 @@ impl Server {
                 Ok(())
             }
         };
+        if let Some(plans) = &ctx.plans {
+            plans.shut_down().await;
+        }
         let stopping = tokio::task::spawn_blocking(move || {
             ctx.engine.shut_down();
             if let Some(trace) = &ctx.trace {
@@ -236,6 +249,10 @@ fn routes(ctx: &Arc<Context>, health: &HealthReporter) -> Result<Routes, StartEr
     services
         .add_service(runtime::Server::new(Runtime::new(Arc::clone(ctx))).max_decoding_message_size(decode_max))
         .add_service(history::Server::new(History::new(Arc::clone(ctx))).max_decoding_message_size(decode_max));
+    if let Some(plans) = &ctx.plans {
+        let service = Plan::new(Arc::clone(ctx), Arc::clone(plans));
+        services.add_service(plan::Server::new(service).max_decoding_message_size(PLAN_DECODE_BYTES_MAX));
+    }
     let reported = tonic_health::server::HealthService::from_health_reporter(health.clone());
     services.add_service(tonic_health::pb::health_server::HealthServer::new(reported));
     if ctx.settings.reflection {

@@ -24,7 +24,10 @@ const COMMIT_ENTRIES_MAX: usize = 2 * crate::driver::EVENTS_PER_FLUSH_MAX;
 pub struct Delivery {
     pub sequence: u64,
     pub ordinal: u64,
-    pub envelope: Envelope,
+    /// One for all subscribers.
+    pub envelope: Arc<Envelope>,
+    /// Of the envelope, encoded.
+    bytes: usize,
 }
 
 impl Delivery {
@@ -32,7 +35,9 @@ impl Delivery {
     pub(crate) fn from_entry(entry: Entry) -> Option<Delivery> {
         match entry.input {
             Some(entry::Input::Envelope(envelope)) => {
-                Some(Delivery { sequence: entry.sequence, ordinal: entry.ordinal, envelope })
+                let bytes = envelope.encoded_len();
+                let envelope = Arc::new(envelope);
+                Some(Delivery { sequence: entry.sequence, ordinal: entry.ordinal, envelope, bytes })
             }
             _ => None,
         }
@@ -119,7 +124,7 @@ impl Live {
     /// None when the feed has ended, or has dropped this subscriber: [`Live::has_lagged`] tells which.
     pub(crate) async fn next(&mut self) -> Option<Delivery> {
         let delivery = self.receiver.recv().await?;
-        self.behind.bytes.fetch_sub(delivery.envelope.encoded_len(), Ordering::AcqRel);
+        self.behind.bytes.fetch_sub(delivery.bytes, Ordering::AcqRel);
         Some(delivery)
     }
 
@@ -231,7 +236,7 @@ impl Subscriber {
 
     /// Whether the subscriber stays.
     fn deliver(&self, delivery: &Delivery, subscribers: &AtomicUsize) -> bool {
-        let size = delivery.envelope.encoded_len();
+        let size = delivery.bytes;
         // Counted before it is sent, so that the receiver never takes off what is not there yet.
         let behind = self.behind.bytes.fetch_add(size, Ordering::AcqRel);
         let fits = behind == 0 || behind.saturating_add(size) <= BYTES_BEHIND_MAX;

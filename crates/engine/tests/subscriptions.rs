@@ -15,7 +15,7 @@ async fn in_time<T>(work: impl Future<Output = T>) -> T {
 
 async fn next(subscription: &mut Subscription) -> (u64, String) {
     let delivery = in_time(subscription.next()).await.expect("no error");
-    (delivery.ordinal, delivery.envelope.message_id)
+    (delivery.ordinal, delivery.envelope.message_id.clone())
 }
 
 async fn talk(engine: &Engine, from: usize, to: usize) {

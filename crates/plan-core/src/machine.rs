@@ -177,6 +177,14 @@ impl Machine {
             })
     }
 
+    /// Whether the step that is under way has an effect that must not be repeated unclaimed. The steps of a run that
+    /// tries again are all asked about, and most of them have none.
+    #[must_use]
+    pub fn repeats_harm(&self) -> bool {
+        let harms = |effect: &Effect| effect.idempotency != Idempotency::Natural;
+        self.state.current.as_ref().is_some_and(|current| current.prepared.effects.iter().any(harms))
+    }
+
     /// The step that is under way, and its attempt.
     #[must_use]
     pub fn current(&self) -> Option<(&Step, u32)> {

@@ -11,6 +11,7 @@ pub mod registry;
 pub mod result;
 pub mod schema;
 pub mod secrets;
+pub mod session;
 pub mod skill;
 pub mod skills;
 pub mod store;

@@ -1,6 +1,7 @@
 //! The result of a run as clients see it: what was decided, and beside it what was observed for people.
 
 mod build;
+mod report;
 
 use macp_plan_core::cause::Cause;
 use macp_plan_core::cost::{CostBasis, Usage};
@@ -11,6 +12,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::store::Status;
+pub(crate) use build::trace_id;
+
+pub use report::{TracedReport, traced};
 
 /// A run, told.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -207,6 +207,6 @@ fn is_name(name: &str) -> bool {
         && name.chars().all(is_name_letter)
 }
 
-fn is_name_letter(letter: char) -> bool {
+pub(crate) fn is_name_letter(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.')
 }

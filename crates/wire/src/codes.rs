@@ -43,6 +43,16 @@ pub enum Code {
     ReceiptUnavailable,
     /// Deprecated alias of [`Code::Forbidden`]. Understood, never emitted.
     Unauthorized,
+    RunNotFound,
+    SkillNotFound,
+    /// A text is no plan that could be executed; what is wrong with it is said.
+    PlanInvalid,
+    /// The plan is well formed, and yet must not run like this.
+    PlanRefused,
+    /// How a run stands rules out what was asked of it.
+    RunConflict,
+    /// The request id was used before, for something else.
+    RequestReused,
 }
 
 /// The gRPC status codes the registry uses, with their numbers on the wire.
@@ -77,7 +87,7 @@ const fn retryable(row: Row) -> Row {
 
 /// In the order of [`Code`]'s variants, so that a code is its own index.
 #[rustfmt::skip]
-static TABLE: [Row; 23] = {
+static TABLE: [Row; 29] = {
     use Code::*;
     use GrpcStatus as Grpc;
     [
@@ -104,6 +114,12 @@ static TABLE: [Row; 23] = {
         row(HistoryUnavailable, "HISTORY_UNAVAILABLE", Grpc::FailedPrecondition, 409),
         row(ReceiptUnavailable, "RECEIPT_UNAVAILABLE", Grpc::FailedPrecondition, 409),
         row(Unauthorized, "UNAUTHORIZED", Grpc::PermissionDenied, 403),
+        row(RunNotFound, "RUN_NOT_FOUND", Grpc::NotFound, 404),
+        row(SkillNotFound, "SKILL_NOT_FOUND", Grpc::NotFound, 404),
+        row(PlanInvalid, "PLAN_INVALID", Grpc::InvalidArgument, 400),
+        row(PlanRefused, "PLAN_REFUSED", Grpc::FailedPrecondition, 409),
+        row(RunConflict, "RUN_CONFLICT", Grpc::FailedPrecondition, 409),
+        row(RequestReused, "REQUEST_REUSED", Grpc::AlreadyExists, 409),
     ]
 };
 

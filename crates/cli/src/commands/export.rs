@@ -1,6 +1,5 @@
 //! `macp export`: a session as one self-contained file.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -116,13 +115,13 @@ async fn explain(client: &Client, session_id: &str, error: Error) -> anyhow::Res
 
 /// Where an export goes. A file appears under its name only when it is whole.
 #[derive(Debug)]
-enum Sink<'a> {
+pub(super) enum Sink<'a> {
     Stdout(&'a Output),
     File { file: tempfile::NamedTempFile, path: PathBuf, bytes: u64, output: &'a Output },
 }
 
 impl<'a> Sink<'a> {
-    fn create(path: Option<&Path>, output: &'a Output) -> anyhow::Result<Sink<'a>> {
+    pub(super) fn create(path: Option<&Path>, output: &'a Output) -> anyhow::Result<Sink<'a>> {
         let Some(path) = path else {
             return Ok(Sink::Stdout(output));
         };
@@ -134,7 +133,7 @@ impl<'a> Sink<'a> {
         Ok(Sink::File { file, path: path.to_owned(), bytes: 0, output })
     }
 
-    fn write(&mut self, chunk: &[u8]) -> io::Result<()> {
+    pub(super) fn write(&mut self, chunk: &[u8]) -> io::Result<()> {
         match self {
             Sink::Stdout(output) => output.bytes(chunk),
             Sink::File { file, bytes, .. } => {
@@ -145,7 +144,7 @@ impl<'a> Sink<'a> {
     }
 
     /// An export that scrolls by is progress enough.
-    fn bar(&self, bar: ProgressBar) -> ProgressBar {
+    pub(super) fn bar(&self, bar: ProgressBar) -> ProgressBar {
         match self {
             Sink::Stdout(output) if output.is_terminal() => ProgressBar::hidden(),
             Sink::Stdout(_) | Sink::File { .. } => bar,
@@ -178,13 +177,13 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    fn finish(self) -> anyhow::Result<()> {
+    pub(super) fn finish(self) -> anyhow::Result<()> {
         let Sink::File { file, path, bytes, output } = self else {
             return Ok(());
         };
         let failed = || format!("cannot write {}", path.display());
         file.as_file().sync_all().with_context(failed)?;
-        set_readable(file.as_file()).with_context(failed)?;
+        super::set_readable(file.as_file()).with_context(failed)?;
         file.persist(&path).with_context(failed)?;
         if output.is_json() {
             output.value(&json!({ "ok": true, "file": path, "bytes": bytes }))?;
@@ -193,16 +192,4 @@ impl<'a> Sink<'a> {
         }
         Ok(())
     }
-}
-
-/// An export is an ordinary file; temporary ones are for their owner alone.
-#[cfg(unix)]
-fn set_readable(file: &File) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(std::fs::Permissions::from_mode(0o644))
-}
-
-#[cfg(not(unix))]
-fn set_readable(_file: &File) -> io::Result<()> {
-    Ok(())
 }

@@ -7,15 +7,20 @@ mod doctor;
 mod export;
 mod import;
 mod mode;
+mod plan;
 mod policy;
 mod receipt;
 mod replay;
 mod replay_trace;
 mod replay_what_if;
+mod run;
 mod serve;
 mod session;
 mod settings;
 mod verify;
+
+use std::fs::File;
+use std::io;
 
 use crate::Finding;
 use crate::output::Output;
@@ -30,6 +35,10 @@ pub(crate) enum Command {
     Verify(verify::Args),
     Export(export::Args),
     Import(import::Args),
+    #[command(subcommand)]
+    Plan(plan::Command),
+    #[command(subcommand)]
+    Run(run::Command),
     #[command(subcommand)]
     Receipt(receipt::Command),
     #[command(subcommand)]
@@ -53,6 +62,8 @@ impl Command {
             Command::Verify(args) => verify::run(args, output).await,
             Command::Export(args) => export::run(args, output).await,
             Command::Import(args) => import::run(args, output),
+            Command::Plan(command) => command.run(output).await,
+            Command::Run(command) => command.run(output).await,
             Command::Receipt(command) => command.run(output).await,
             Command::Policy(command) => command.run(output).await,
             Command::Mode(command) => command.run(output).await,
@@ -62,4 +73,16 @@ impl Command {
             Command::Settings(args) => settings::run(args, output),
         }
     }
+}
+
+/// What a command writes is an ordinary file; temporary ones are for their owner alone.
+#[cfg(unix)]
+fn set_readable(file: &File) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    file.set_permissions(std::fs::Permissions::from_mode(0o644))
+}
+
+#[cfg(not(unix))]
+fn set_readable(_file: &File) -> io::Result<()> {
+    Ok(())
 }

@@ -37,6 +37,10 @@ pub(crate) struct Args {
     /// Print the verdict only
     #[arg(long, short)]
     quiet: bool,
+    /// Replay the course of a session whose mode leaves the outcome to those who took part, such as a task: who said
+    /// what in which order and state, not that the outcome follows from it
+    #[arg(long, conflicts_with = "what_if_policy")]
+    structural: bool,
     /// Allow other versions than the bound ones; the result is then no historical reconstruction
     #[arg(long)]
     what_if: bool,
@@ -66,7 +70,7 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
             policy_version: args.policy_version,
         },
         what_if: args.what_if,
-        semantic: true,
+        semantic: !args.structural,
     };
     let asked = options.clone();
     let mut steps = Steps { output, table: Table::new(COLUMNS), quiet: args.quiet, first: true };
@@ -85,6 +89,11 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
         Place::Directory { directory, session_id } => {
             let store = source::open_store(&directory)?;
             local(Source::Store(source::open_history(&store, &session_id)?), options, &mut steps)?
+        }
+        Place::Server { server, session_id } if args.structural => {
+            // A server takes no word on what to leave out, so the history is fetched and replayed here.
+            let client = server.connect().await?;
+            local(source::fetch(&client, &session_id).await?, options, &mut steps)?
         }
         Place::Server { server, session_id } => {
             let client = server.connect().await?;

@@ -11,6 +11,7 @@ use macp_kernel::ProfileSetting;
 use macp_ledger::{MemoryStore, SqliteStore, Store};
 use tracing_subscriber::EnvFilter;
 
+use super::run::RUNS_DIRECTORY;
 use crate::Finding;
 use crate::logging;
 use crate::output::Output;
@@ -55,7 +56,7 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
 }
 
 async fn start(serve: &Serve) -> anyhow::Result<Server> {
-    let settings = serve.load()?;
+    let mut settings = serve.load()?;
     let store: Arc<dyn Store> = match &serve.place {
         Place::Memory => {
             tracing::warn!("histories are kept in memory only: nothing survives the end of this process");
@@ -65,7 +66,19 @@ async fn start(serve: &Serve) -> anyhow::Result<Server> {
             Arc::new(SqliteStore::open(directory).context("cannot open the data directory")?)
         }
     };
+    settings.plans = serve.plans.load(|| runs(&serve.place))?;
     Server::start(settings, store).await.context("cannot start the server")
+}
+
+/// Where runs are kept: beside the sessions, and apart from them.
+fn runs(place: &Place) -> anyhow::Result<Arc<dyn Store>> {
+    Ok(match place {
+        Place::Memory => Arc::new(MemoryStore::new()),
+        Place::Directory(directory) => {
+            let store = SqliteStore::open(&directory.join(RUNS_DIRECTORY));
+            Arc::new(store.context("cannot open the directory of runs")?)
+        }
+    })
 }
 
 fn announce(serve: &Serve, server: &Server) {
@@ -86,8 +99,9 @@ fn announce(serve: &Serve, server: &Server) {
         (None, None) => "none, for local development",
     };
     let tls = serve.tls();
+    let plans = serve.plans.enabled;
     tracing::info!(
-        address = %server.local_addr(), tls, authentication, store, profile, pid = std::process::id(), "ready"
+        address = %server.local_addr(), tls, authentication, store, profile, plans, pid = std::process::id(), "ready"
     );
 }
 

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use macp_auth::RoleRights;
+use macp_plan::session::Scope;
+use macp_plan::skills::llm_invoke::LlmProvider;
 use macp_wire::v1::Root;
 use serde::Deserialize;
 
 use super::list::{SETTINGS, Setting};
-use super::roles;
 use super::value::Value;
+use super::{plans, roles};
 
 /// What a config file says.
 #[derive(Clone, Debug, Default)]
@@ -17,13 +19,24 @@ pub(crate) struct ConfigFile {
     pub(crate) values: BTreeMap<&'static str, Value>,
     pub(crate) roots: Vec<Root>,
     pub(crate) roles: BTreeMap<String, RoleRights>,
+    pub(crate) providers: Vec<LlmProvider>,
+    pub(crate) scopes: Scopes,
 }
+
+/// What authorities let plans do, by name.
+pub(crate) type Scopes = BTreeMap<String, Scope>;
 
 /// Key of the roots, which have no flag and no variable.
 pub(crate) const ROOTS_KEY: &str = "roots";
 
 /// Key of the rights of roles; a variable can give them as JSON.
 pub(crate) const ROLES_KEY: &str = "roles";
+
+/// Key of the endpoints that `llm_invoke` asks, which have no flag and no variable.
+pub(crate) const PROVIDERS_KEY: &str = "providers";
+
+/// Key of what authorities let plans do, which has no flag and no variable.
+pub(crate) const SCOPES_KEY: &str = "scopes";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,6 +70,20 @@ impl ConfigFile {
             if key == ROLES_KEY {
                 match roles::from_toml(value) {
                     Ok(roles) => file.roles = roles,
+                    Err(problem) => problems.push(problem),
+                }
+                continue;
+            }
+            if key == PROVIDERS_KEY {
+                match plans::providers(value) {
+                    Ok(providers) => file.providers = providers,
+                    Err(problem) => problems.push(problem),
+                }
+                continue;
+            }
+            if key == SCOPES_KEY {
+                match plans::scopes(value) {
+                    Ok(scopes) => file.scopes = scopes,
                     Err(problem) => problems.push(problem),
                 }
                 continue;
@@ -130,11 +157,25 @@ mod tests {
     #[test]
     fn roles_are_read_and_checked() {
         let file = ConfigFile::parse("[roles.operator]\ncancel = true\nsuspend = true\n[roles.auditor]").unwrap();
-        assert_eq!(file.roles["operator"], RoleRights { cancel: true, suspend: true, observe: false });
+        assert_eq!(file.roles["operator"], RoleRights { cancel: true, suspend: true, ..RoleRights::default() });
         assert_eq!(file.roles["auditor"], RoleRights::default());
         for bad in ["[roles.a]\nstart = true", "[roles.a]\ncancel = 1", "roles = 1", "[[roles]]\ncancel = true"] {
             let problem = ConfigFile::parse(bad).unwrap_err().join("\n");
             assert!(problem.starts_with("roles"), "{bad}: {problem}");
+        }
+    }
+
+    #[test]
+    fn providers_and_scopes_are_read_and_checked() {
+        let text = "[[providers]]\nname = \"local\"\nkind = \"open_ai\"\nbase_url = \"http://127.0.0.1:1/v1\"\n\
+                    [scopes.release-team]\nagents = \"*\"\nskills = [\"http_call\"]";
+        let file = ConfigFile::parse(text).unwrap();
+        assert_eq!(file.providers[0].name, "local");
+        assert!(file.scopes["release-team"].agents.allow("anyone"));
+        assert!(!file.scopes["release-team"].skills.allow("llm_invoke"));
+        for bad in ["providers = 1", "[[providers]]\nname = \"a\"", "[scopes.a]\nagents = \"*\"", "scopes = 1"] {
+            let problem = ConfigFile::parse(bad).unwrap_err().join("\n");
+            assert!(problem.starts_with("providers") || problem.starts_with("scopes"), "{bad}: {problem}");
         }
     }
 

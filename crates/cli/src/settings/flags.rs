@@ -64,10 +64,19 @@ fn value_name(setting: &Setting) -> &'static str {
         Kind::Switch => "BOOL",
         Kind::Number { .. } => "N",
         Kind::Word(_) => "WORD",
+        Kind::List => match setting.key {
+            "rate_cards" => "FILES",
+            _ => "NAMES",
+        },
         Kind::Text | Kind::Secret => match setting.key {
-            "data" | "policies_dir" => "DIR",
+            "data" | "policies_dir" | "secrets_dir" => "DIR",
             "listen" => "ADDR",
-            "runtime_id" | "auth_issuer" | "auth_audience" | "receipt_signing_kid" => "NAME",
+            "plan_namespace"
+            | "execution_identity"
+            | "runtime_id"
+            | "auth_issuer"
+            | "auth_audience"
+            | "receipt_signing_kid" => "NAME",
             "auth_jwks_url" => "URL",
             "auth_jwt_algs" => "NAMES",
             "auth_roles_json" => "JSON",

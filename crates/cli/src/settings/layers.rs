@@ -25,6 +25,9 @@ const OTHER_VARIABLES: [&str; 7] = [
     "MACP_CONFORMANCE_DIR",
 ];
 
+/// Variables with the secrets that plans name; they belong to whoever resolves them.
+const SECRET_PREFIX: &str = "MACP_SECRET_";
+
 /// Variables that promise protection. Ignoring one whose name was mistyped would leave a server open that its operator
 /// believes closed.
 const PROTECTING_PREFIXES: [&str; 2] = ["MACP_TLS_", "MACP_AUTH_"];
@@ -124,6 +127,8 @@ impl Layers {
             }
             draft.auth.roles.clone_from(&file.roles);
         }
+        draft.plans.skills.providers.clone_from(&file.providers);
+        draft.plans.sessions.scopes.clone_from(&file.scopes);
         problems.extend(check_whole(&draft));
         let files = Files {
             tls: draft.tls.clone(),
@@ -149,6 +154,7 @@ impl Layers {
             server: draft.server,
             place,
             files,
+            plans: draft.plans,
             keys_file: draft.keys_file,
             roots: file.roots,
             log_format: draft.log_format,
@@ -221,7 +227,11 @@ impl Layers {
 
     /// The variables that look like ours and are not.
     fn unknown_variables(&self) -> impl Iterator<Item = &str> {
-        let known = |name: &str| OTHER_VARIABLES.contains(&name) || SETTINGS.iter().any(|setting| setting.env == name);
+        let known = |name: &str| {
+            OTHER_VARIABLES.contains(&name)
+                || name.starts_with(SECRET_PREFIX)
+                || SETTINGS.iter().any(|setting| setting.env == name)
+        };
         let names = self.environment.keys().filter_map(|name| name.to_str());
         names.filter(move |name| name.starts_with("MACP_") && !known(name))
     }

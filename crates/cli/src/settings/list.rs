@@ -7,8 +7,10 @@ use std::time::Duration;
 use macp_auth::Given;
 use macp_edge::{AuditSettings, Settings};
 use macp_kernel::{ProfileSetting, SignatureRule};
+use macp_plan::session::{StartPolicy, SupersededPolicy};
 
 use super::files::{ReceiptFiles, TlsFiles};
+use super::plans::{Plans, set_egress};
 use super::roles;
 use super::value::{Kind, Value};
 use crate::logging;
@@ -56,6 +58,7 @@ pub(crate) struct Draft {
     pub(crate) log_format: logging::Format,
     pub(crate) log_filter: String,
     pub(crate) ready_file: Option<PathBuf>,
+    pub(crate) plans: Plans,
 }
 
 impl Draft {
@@ -75,6 +78,7 @@ impl Draft {
             log_format: logging::Format::default(),
             log_filter: String::new(),
             ready_file: None,
+            plans: Plans::new(),
         }
     }
 
@@ -310,6 +314,119 @@ pub(crate) static SETTINGS: &[Setting] = &[
     setting(("reflection", "reflection", "MACP_REFLECTION"), Kind::Switch, Default::Is("true"),
         "Answer gRPC reflection, so that tools such as grpcurl need no protocol files",
         set!(|draft, value| draft.server.reflection = value.is_on())),
+    setting(("plans", "plans", "MACP_PLANS"), Kind::Switch, Default::Is("true"),
+        "Execute plans; runs are kept in `plans` below the data directory",
+        set!(|draft, value| draft.plans.enabled = value.is_on())),
+    setting(("egress_allow_hosts", "egress-allow-hosts", "MACP_EGRESS_ALLOW_HOSTS"),
+        Kind::List, Default::Unset("plans can reach nothing"),
+        "Hosts that plans may call if their addresses are public: names, addresses or `*.example.com`",
+        |draft, value| set_egress(&mut draft.plans, |egress| egress.allow_hosts = value.list())),
+    setting(("egress_allow_any_public", "egress-allow-any-public", "MACP_EGRESS_ALLOW_ANY_PUBLIC"),
+        Kind::Switch, Default::Is("false"),
+        "Plans may call every host with a public address",
+        set!(|draft, value| draft.plans.skills.egress.allow_any_public = value.is_on())),
+    setting(("egress_allow_http", "egress-allow-http", "MACP_EGRESS_ALLOW_HTTP"), Kind::Switch, Default::Is("false"),
+        "Plans may call by plain http beside https",
+        set!(|draft, value| draft.plans.skills.egress.allow_http = value.is_on())),
+    setting(("egress_allow_private_hosts", "egress-allow-private-hosts", "MACP_EGRESS_ALLOW_PRIVATE_HOSTS"),
+        Kind::List, Default::Unset("none"),
+        "Hosts that plans may call although their addresses are not public: names or addresses",
+        |draft, value| set_egress(&mut draft.plans, |egress| egress.allow_private_hosts = value.list())),
+    setting(("egress_allow_networks", "egress-allow-networks", "MACP_EGRESS_ALLOW_NETWORKS"),
+        Kind::List, Default::Unset("none"),
+        "Networks that are not public and yet allowed, such as `10.1.0.0/16`",
+        |draft, value| set_egress(&mut draft.plans, |egress| egress.allow_networks = value.list())),
+    setting(("egress_system_roots", "egress-system-roots", "MACP_EGRESS_SYSTEM_ROOTS"),
+        Kind::Switch, Default::Is("true"),
+        "Plans believe servers whose certificates the operating system trusts",
+        set!(|draft, value| draft.plans.skills.trust.system_roots = value.is_on())),
+    setting(("egress_ca_path", "egress-ca-path", "MACP_EGRESS_CA_PATH"), Kind::Text, Default::Unset("none"),
+        "PEM file with further authorities that plans believe",
+        set!(|draft, value| draft.plans.authorities = Some(PathBuf::from(value.text())))),
+    setting(("egress_max_answer_bytes", "egress-max-answer-bytes", "MACP_EGRESS_MAX_ANSWER_BYTES"),
+        RECORD_BYTES, Default::Is("10485760"),
+        "Largest answer that a plan's call reads, in bytes",
+        set!(|draft, value| draft.plans.skills.limits.answer_bytes_max = value.narrow())),
+    setting(("secrets_dir", "secrets-dir", "MACP_SECRETS_DIR"), Kind::Text,
+        Default::Unset("only variables `MACP_SECRET_NAME`"),
+        "Directory with one file for every secret that plans name as `secret://name`; variables win",
+        set!(|draft, value| draft.plans.skills.secrets.directory = Some(PathBuf::from(value.text())))),
+    setting(("rate_cards", "rate-cards", "MACP_RATE_CARDS"), Kind::List, Default::Unset("the built-in card alone"),
+        "JSON files with rate cards; a change of price is a card with another id",
+        set!(|draft, value| draft.plans.rate_cards = value.list().into_iter().map(PathBuf::from).collect())),
+    setting(("disabled_skills", "disabled-skills", "MACP_DISABLED_SKILLS"), Kind::List, Default::Unset("none"),
+        "Skills that plans cannot use, as `http_call` or `http_call@1.2.0`",
+        set!(|draft, value| draft.plans.skills.disabled = value.list())),
+    setting(("plan_namespace", "plan-namespace", "MACP_PLAN_NAMESPACE"), Kind::Text, Default::Is("default"),
+        "Part of every effect key; deployments that share targets need different ones",
+        |draft, value| {
+            let text = value.text();
+            if text.trim().is_empty() {
+                return Err("the name is empty".to_owned());
+            }
+            draft.plans.executor.namespace = text.to_owned();
+            Ok(())
+        }),
+    setting(("max_live_runs", "max-live-runs", "MACP_MAX_LIVE_RUNS"), POSITIVE, Default::Is("1024"),
+        "Runs at work at once; a start beyond it is refused and can be tried again",
+        set!(|draft, value| draft.plans.executor.runs_live_max = value.narrow())),
+    setting(("agent_max_runs", "agent-max-runs", "MACP_AGENT_MAX_RUNS"), POSITIVE, Default::Unset("no limit"),
+        "Runs of one agent at work at once; a run beyond it is rejected",
+        set!(|draft, value| draft.plans.executor.agent.runs_max = Some(value.narrow()))),
+    setting(("agent_max_calls", "agent-max-calls", "MACP_AGENT_MAX_CALLS"), POSITIVE, Default::Unset("no limit"),
+        "Calls of one agent that are out at once; one beyond it is a failed attempt",
+        set!(|draft, value| draft.plans.executor.agent.calls_max = Some(value.narrow()))),
+    setting(("agent_calls_per_minute", "agent-calls-per-minute", "MACP_AGENT_CALLS_PER_MINUTE"),
+        POSITIVE, Default::Unset("no limit"),
+        "Calls of one agent in a minute; one beyond it is a failed attempt",
+        set!(|draft, value| draft.plans.executor.agent.calls_per_minute = Some(value.narrow()))),
+    setting(("run_grace_secs", "run-grace-secs", "MACP_RUN_GRACE_SECS"), Kind::Number { min: 0, max: 86_400 },
+        Default::Is("5"),
+        "How long calls that are out may take to answer when the server stops, in seconds; runs go on after a restart",
+        set!(|draft, value| draft.plans.executor.shutdown_grace = Duration::from_secs(value.number()))),
+    setting(("max_import_bytes", "max-import-bytes", "MACP_MAX_IMPORT_BYTES"), BYTES, Default::Is("67108864"),
+        "Largest exported run that is taken over, in bytes",
+        set!(|draft, value| draft.plans.import_bytes_max = value.narrow())),
+    setting(("plan_start", "plan-start", "MACP_PLAN_START"), Kind::Word(&["manual", "auto"]), Default::Is("manual"),
+        "Whether a plan that a session committed to starts by itself: manual or auto",
+        set!(|draft, value| draft.plans.sessions.start = match value.text() {
+            "auto" => StartPolicy::Auto,
+            _ => StartPolicy::Manual,
+        })),
+    setting(("plan_superseded", "plan-superseded", "MACP_PLAN_SUPERSEDED"),
+        Kind::Word(&["cancel", "finish"]), Default::Is("cancel"),
+        "What becomes of a run whose commitment is superseded while it runs: cancel or finish",
+        set!(|draft, value| draft.plans.sessions.superseded = match value.text() {
+            "finish" => SupersededPolicy::Finish,
+            _ => SupersededPolicy::Cancel,
+        })),
+    setting(("execution_sessions", "execution-sessions", "MACP_EXECUTION_SESSIONS"),
+        Kind::Switch, Default::Is("true"),
+        "Report runs of committed plans in sessions of their own",
+        set!(|draft, value| draft.plans.sessions.execution.enabled = value.is_on())),
+    setting(("execution_identity", "execution-identity", "MACP_EXECUTION_IDENTITY"),
+        Kind::Text, Default::Is("macp-executor"),
+        "Who sends the messages of execution sessions; no agent may have a credential of this name",
+        |draft, value| {
+            let text = value.text();
+            if text.trim().is_empty() {
+                return Err("the name is empty".to_owned());
+            }
+            draft.plans.sessions.execution.identity = text.to_owned();
+            Ok(())
+        }),
+    setting(("max_execution_sessions", "max-execution-sessions", "MACP_MAX_EXECUTION_SESSIONS"),
+        POSITIVE, Default::Is("1024"),
+        "Execution sessions under way at once; the reports of further runs wait for their turn",
+        set!(|draft, value| draft.plans.sessions.execution.sessions_max = value.narrow())),
+    setting(("max_execution_update_bytes", "max-execution-update-bytes", "MACP_MAX_EXECUTION_UPDATE_BYTES"),
+        RECORD_BYTES, Default::Is("262144"),
+        "Entries of a journal in one message of an execution session, in bytes",
+        set!(|draft, value| draft.plans.sessions.execution.update_bytes_max = value.narrow())),
+    setting(("execution_ttl_margin_secs", "execution-ttl-margin-secs", "MACP_EXECUTION_TTL_MARGIN_SECS"),
+        SECONDS, Default::Is("600"),
+        "How much longer an execution session lives than its plan can take, in seconds",
+        set!(|draft, value| draft.plans.sessions.execution.ttl_margin_ms = value.number() * 1_000)),
     setting(("audit_file", "audit", "MACP_AUDIT_FILE"), Kind::Text, Default::Unset("no trace"),
         "Record every input with its verdict, refused ones too, in this file for `macp replay`",
         set!(|draft, value| draft.audit_file = Some(PathBuf::from(value.text())))),
@@ -362,5 +479,11 @@ mod tests {
             }
         }
         assert_eq!(format!("{:?}", draft.server), format!("{:?}", Settings::default()));
+        let Plans { skills, executor, sessions, import_bytes_max, .. } = draft.plans;
+        let default = macp_edge::PlanSettings::new(std::sync::Arc::new(macp_ledger::MemoryStore::new()));
+        assert_eq!(skills, default.skills);
+        assert_eq!(format!("{executor:?}"), format!("{:?}", default.executor));
+        assert_eq!(sessions, default.sessions);
+        assert_eq!(import_bytes_max, default.import_bytes_max);
     }
 }

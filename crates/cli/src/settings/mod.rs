@@ -15,6 +15,7 @@ mod files;
 mod flags;
 mod layers;
 mod list;
+mod plans;
 mod policies;
 mod reference;
 mod roles;
@@ -30,6 +31,8 @@ use macp_wire::v1::Root;
 use files::Files;
 pub(crate) use flags::SettingFlags;
 pub(crate) use layers::Layers;
+use plans::Plans;
+pub(crate) use plans::read_rate_card;
 pub(crate) use policies::read_policy;
 pub(crate) use reference::markdown;
 
@@ -48,6 +51,7 @@ pub(crate) struct Serve {
     pub(crate) server: macp_edge::Settings,
     pub(crate) place: Place,
     pub(crate) files: Files,
+    pub(crate) plans: Plans,
     pub(crate) keys_file: Option<PathBuf>,
     pub(crate) roots: Vec<Root>,
     pub(crate) log_format: logging::Format,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::file::{ROLES_KEY, ROOTS_KEY};
+use super::file::{PROVIDERS_KEY, ROLES_KEY, ROOTS_KEY, SCOPES_KEY};
 use super::list::{Default, SETTINGS};
 
 /// The reference of all settings, as Markdown.
@@ -20,8 +20,16 @@ pub(crate) fn markdown() -> String {
         writeln!(table, "| {flag} | `{}` | `{}` | {default} | {} |", setting.env, setting.key, setting.help)
             .expect("a string takes any text");
     }
-    let roles = "What roles entitle to on sessions of others, as `[roles.NAME]` tables with `cancel`, `suspend` and \
-                 `observe`";
+    let providers = "Endpoints `llm_invoke` asks, as `[[providers]]` tables with `name`, `kind` (`open_ai` or \
+                     `anthropic`), `base_url`, and perhaps `api_key` (the name of a secret), `models` and \
+                     `max_tokens_field`";
+    writeln!(table, "| | | `{PROVIDERS_KEY}` | none | {providers} |").expect("a string takes any text");
+    let scopes = "What a commitment's authority lets a plan do, as `[scopes.NAME]` tables with `agents` and `skills`, \
+                  each `\"*\"` or an array; with none, every authority allows everything, with any, others allow \
+                  nothing";
+    writeln!(table, "| | | `{SCOPES_KEY}` | none | {scopes} |").expect("a string takes any text");
+    let roles = "What roles entitle to on sessions and runs of others, as `[roles.NAME]` tables with `cancel`, \
+                 `suspend`, `observe` and `repeat`";
     writeln!(table, "| | | `{ROLES_KEY}` | none | {roles} |").expect("a string takes any text");
     let roots = "Roots for ListRoots, as `[[roots]]` tables with `uri` and `name`; read again on SIGHUP";
     writeln!(table, "| | | `{ROOTS_KEY}` | none | {roots} |").expect("a string takes any text");

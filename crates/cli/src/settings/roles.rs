@@ -13,6 +13,7 @@ struct RoleTable {
     cancel: bool,
     suspend: bool,
     observe: bool,
+    repeat: bool,
 }
 
 type Roles = BTreeMap<String, RoleRights>;
@@ -25,7 +26,7 @@ pub(super) fn from_json(text: &str) -> Result<Roles, String> {
     Ok(rights(tables))
 }
 
-/// `[roles.operator]` with `cancel`, `suspend` and `observe`.
+/// `[roles.operator]` with `cancel`, `suspend`, `observe` and `repeat`.
 pub(super) fn from_toml(value: toml::Value) -> Result<Roles, String> {
     let tables: toml::Table =
         value.try_into().map_err(|_| "roles: needs tables such as [roles.operator]".to_owned())?;
@@ -38,7 +39,7 @@ pub(super) fn from_toml(value: toml::Value) -> Result<Roles, String> {
 }
 
 fn rights(tables: BTreeMap<String, RoleTable>) -> Roles {
-    let rights = |RoleTable { cancel, suspend, observe }| RoleRights { cancel, suspend, observe };
+    let rights = |RoleTable { cancel, suspend, observe, repeat }| RoleRights { cancel, suspend, observe, repeat };
     tables.into_iter().map(|(name, table)| (name, rights(table))).collect()
 }
 

@@ -11,6 +11,8 @@ pub(crate) enum Kind {
     Secret,
     /// One of a few words.
     Word(&'static [&'static str]),
+    /// Words separated by commas; in a config file also an array of them.
+    List,
     /// A whole number within bounds, both inclusive.
     Number { min: u64, max: u64 },
     /// On or off.
@@ -22,6 +24,7 @@ pub(crate) enum Kind {
 pub(crate) enum Value {
     Text(String),
     Secret(Secret),
+    List(Vec<String>),
     Number(u64),
     Switch(bool),
 }
@@ -34,6 +37,10 @@ impl Kind {
             Kind::Secret => Ok(Value::Secret(text.into())),
             Kind::Word(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
             Kind::Word(words) => Err(format!("{text:?} is not one of {}", words.join(", "))),
+            Kind::List => {
+                let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+                Ok(Value::List(words.map(str::to_owned).collect()))
+            }
             Kind::Number { .. } => {
                 let number = text.parse().map_err(|_| format!("{text:?} is not a whole number"))?;
                 self.bounded(number)
@@ -49,7 +56,14 @@ impl Kind {
     /// Reads what a config file says, whose values have types of their own.
     pub(crate) fn read(self, value: &toml::Value) -> Result<Value, String> {
         match (self, value) {
-            (Kind::Text | Kind::Secret | Kind::Word(_), toml::Value::String(text)) => self.parse(text),
+            (Kind::Text | Kind::Secret | Kind::Word(_) | Kind::List, toml::Value::String(text)) => self.parse(text),
+            (Kind::List, toml::Value::Array(items)) => {
+                let word = |item: &toml::Value| match item {
+                    toml::Value::String(word) => Ok(word.clone()),
+                    other => Err(format!("needs an array of strings, found {} in it", other.type_str())),
+                };
+                items.iter().map(word).collect::<Result<_, _>>().map(Value::List)
+            }
             (Kind::Number { .. }, toml::Value::Integer(number)) => {
                 let number = u64::try_from(*number).map_err(|_| format!("{number} is negative"))?;
                 self.bounded(number)
@@ -71,6 +85,7 @@ impl Kind {
     fn name(self) -> &'static str {
         match self {
             Kind::Text | Kind::Secret | Kind::Word(_) => "a string",
+            Kind::List => "an array of strings",
             Kind::Number { .. } => "a whole number",
             Kind::Switch => "true or false",
         }
@@ -91,6 +106,14 @@ impl Value {
         match self {
             Value::Secret(secret) => secret,
             other => unreachable!("a setting declared as a secret holds {other:?}"),
+        }
+    }
+
+    /// The words of a setting declared as a list.
+    pub(crate) fn list(&self) -> Vec<String> {
+        match self {
+            Value::List(words) => words.clone(),
+            other => unreachable!("a setting declared as a list holds {other:?}"),
         }
     }
 
@@ -132,6 +155,18 @@ mod tests {
             assert_eq!(Kind::Switch.parse(text), Ok(Value::Switch(false)), "{text}");
         }
         assert!(Kind::Switch.parse("maybe").is_err());
+    }
+
+    #[test]
+    fn lists_are_words_or_arrays_of_words() {
+        let words = Value::List(vec!["a.example".to_owned(), "b.example".to_owned()]);
+        assert_eq!(Kind::List.parse("a.example, b.example,"), Ok(words.clone()));
+        let array = |text: &str| toml::from_str::<toml::Table>(text).unwrap()["x"].clone();
+        assert_eq!(Kind::List.read(&array(r#"x = ["a.example", "b.example"]"#)), Ok(words));
+        assert_eq!(Kind::List.read(&array("x = \"\"")), Ok(Value::List(Vec::new())));
+        for bad in ["x = 1", "x = [1]"] {
+            assert!(Kind::List.read(&array(bad)).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -9,12 +9,20 @@ fn the_demo_passes_and_leaves_what_it_is_told_to_keep() {
     let data = data.to_str().unwrap();
     let told = macp(&["demo", "--no-delay", "--keep", data]).exits(0);
     assert!(told.stdout.contains("Everything matches"), "{told:?}");
+    for part in ["↻ check", "✓ canary", "started once more, it is still the same run", "nothing called: match"] {
+        assert!(told.stdout.contains(part), "{part}: {told:?}");
+    }
     macp(&["verify", "--data", data, "--all"]).exits(0);
 
     let values = macp(&["demo", "--json", "--keep", data]).exits(0).values();
     assert_eq!(values.last().unwrap()["summary"]["ok"], true);
     let sessions = macp(&["--json", "session", "list", "--data", data]).exits(0).values();
-    assert_eq!(sessions.len(), 4);
+    assert_eq!(sessions.len(), 8);
+    let runs = macp(&["--json", "run", "list", "--data", data]).exits(0).values();
+    assert_eq!(runs.len(), 2);
+    for run in runs {
+        macp(&["run", "replay", run["run_id"].as_str().unwrap(), "--data", data]).exits(0);
+    }
 }
 
 #[test]

@@ -21,10 +21,11 @@ use crate::access::Access;
 use crate::context::Context;
 use crate::identity;
 use crate::metrics::Rpc;
+use crate::attached::Attached;
 use crate::outbound::Outbound;
 
 pub(crate) use send::DECODE_SLACK_BYTES;
-pub(crate) use sessions::page_size;
+pub(crate) use sessions::{page_size, read_token, readable, write_token};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Runtime {
@@ -45,7 +46,7 @@ type Answer<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
 impl Service for Runtime {
-    type StreamSessionStream = Outbound<StreamSessionResponse>;
+    type StreamSessionStream = Attached<StreamSessionResponse>;
     type WatchModeRegistryStream = Outbound<WatchModeRegistryResponse>;
     type WatchRootsStream = Outbound<WatchRootsResponse>;
     type WatchSignalsStream = Outbound<WatchSignalsResponse>;

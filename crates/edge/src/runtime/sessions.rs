@@ -155,11 +155,11 @@ pub(super) fn metadata(head: &Head) -> SessionMetadata {
     SessionMetadata { session_id: head.session_id.to_string(), state: head.state, ..summary }
 }
 
-fn write_token(last_id: &str) -> String {
+pub(crate) fn write_token(last_id: &str) -> String {
     URL_SAFE_NO_PAD.encode(format!("{TOKEN_VERSION}{last_id}"))
 }
 
-fn read_token(token: &str) -> Result<String, Status> {
+pub(crate) fn read_token(token: &str) -> Result<String, Status> {
     // How it is malformed helps nobody: a token is opaque to the client.
     let read = || {
         let bytes = (token.len() <= TOKEN_BYTES_MAX).then(|| URL_SAFE_NO_PAD.decode(token).ok()).flatten()?;

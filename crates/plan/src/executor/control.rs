@@ -28,18 +28,14 @@ impl Executor {
         self.shared.check_open(run_id).await?;
         let cancel = Cancel { by: by.to_owned(), reason: reason.to_owned() };
         let cancel = self.shared.keep_cancel(run_id, cancel).await?;
-        if let Some(live) = self.shared.live().get(run_id) {
-            live.control.send_modify(|control| control.cancel = Some(cancel));
-        }
+        self.shared.desk.tell(run_id, |control| control.cancel = Some(cancel));
         Ok(())
     }
 
     /// Lets a run wait at the next boundary, or go on. Not remembered over a restart: whoever paused it says so again.
     pub async fn pause(&self, run_id: &str, paused: bool) -> Result<(), ControlError> {
         self.shared.check_open(run_id).await?;
-        if let Some(live) = self.shared.live().get(run_id) {
-            live.control.send_modify(|control| control.paused = paused);
-        }
+        self.shared.desk.tell(run_id, |control| control.paused = paused);
         Ok(())
     }
 }

@@ -1,19 +1,29 @@
-//! One call of a skill: guarded by a timer of our own, a panic caught, its output checked.
+//! One call of a skill: guarded by a timer of our own, a panic caught, its answer fit for the journal.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use macp_plan_core::cause::Cause;
 use macp_plan_core::cost::Usage;
+use macp_plan_core::skill::Catalog;
 use macp_wire::canonical;
 use serde_json::{Map, Value};
+use tokio::task::AbortHandle;
+use tracing::Instrument;
 
+use super::secrecy::{self, Noted};
 use crate::registry::Registry;
-use crate::secrets::Secrets;
+use crate::secrets::{REFERENCE, Secrets};
 use crate::skill::{Call, Observation};
+use crate::skills::document;
 
 /// How long after a skill's own timer ours goes off, so that one which keeps its time reports first.
 const GUARD: Duration = Duration::from_secs(1);
+
+/// Longest message and longest text of the details that are told of a call. Longer ones say nothing more to people.
+const MESSAGE_BYTES_MAX: usize = 4 * 1_024;
+const DETAILS_BYTES_MAX: usize = 16 * 1_024;
 
 /// What is to be called, and with what.
 #[derive(Clone, Debug)]
@@ -23,49 +33,97 @@ pub(super) struct Dispatch {
     pub(super) parameters: Arc<Map<String, Value>>,
     pub(super) timeout: Duration,
     pub(super) effect_keys: Vec<String>,
+    /// Names of the secrets that the plan itself mentions.
+    pub(super) secrets_named: BTreeSet<String>,
     pub(super) random_seed: u64,
 }
 
-/// Makes the call. It runs as a task of its own, so that a panic ends that task and nothing else.
-pub(super) async fn call(dispatch: Dispatch, registry: &Registry, secrets: Arc<dyn Secrets>) -> Observation {
-    let Dispatch { skill_id, skill_version, parameters, timeout, effect_keys, random_seed } = dispatch;
-    let Some(skill) = registry.callable(&skill_id, &skill_version) else {
-        return Observation::new(Cause::SkillNotFound, format!("{skill_id} {skill_version} is not registered"));
-    };
-    let mut task = tokio::spawn(async move {
-        let call =
-            Call { parameters: &parameters, timeout, effect_keys: &effect_keys, secrets: &*secrets, random_seed };
-        skill.call(call).await
-    });
-    let observation = match tokio::time::timeout(timeout + GUARD, &mut task).await {
-        Ok(Ok(observation)) => observation,
-        Ok(Err(_panicked)) => Observation::new(Cause::Internal, format!("{skill_id} {skill_version} panicked")),
-        Err(_elapsed) => {
-            task.abort();
-            let waited = timeout + GUARD;
-            Observation::new(Cause::GuardTimeout, format!("{skill_id} did not answer within {waited:?}"))
-        }
-    };
-    checked(observation, registry, &skill_id, &skill_version)
+/// Ends a call that nobody waits for any more.
+struct EndOnDrop(AbortHandle);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
-/// A success must have the shape the skill promises. What the journal cannot hold is cut to what it can.
+/// Makes the call. It runs as a task of its own, so that a panic ends that task and nothing else, and one that keeps
+/// its thread busy does not keep our timer from going off.
+pub(super) async fn call(dispatch: Dispatch, registry: &Registry, secrets: Arc<dyn Secrets>) -> Observation {
+    let Dispatch { skill_id, skill_version, parameters, timeout, effect_keys, secrets_named, random_seed } = dispatch;
+    let named = format!("{skill_id} {skill_version}");
+    let Some(skill) = registry.callable(&skill_id, &skill_version) else {
+        return Observation::new(Cause::SkillNotFound, format!("{named} is not registered"));
+    };
+    if !registry.skill(&skill_id, &skill_version).is_some_and(|registration| registration.enabled) {
+        return Observation::new(Cause::SkillDisabled, format!("{named} is switched off"));
+    }
+    if let Some(name) = secrecy::named(&parameters).difference(&secrets_named).next() {
+        let told = format!("an output mentions `{REFERENCE}{name}`; only a plan itself may name a secret");
+        return Observation::new(Cause::InputInvalid, told);
+    }
+    let work = async move {
+        let secrets = Noted::new(&*secrets);
+        let call =
+            Call { parameters: &parameters, timeout, effect_keys: &effect_keys, secrets: &secrets, random_seed };
+        let observation = skill.call(call).await;
+        secrets.scrub(observation)
+    };
+    let mut task = tokio::spawn(work.in_current_span());
+    let _end = EndOnDrop(task.abort_handle());
+    let guard = timeout.saturating_add(GUARD);
+    let observation = match tokio::time::timeout(guard, &mut task).await {
+        Ok(Ok(observation)) => observation,
+        // The panic was reported where it happened; its text may hold anything.
+        Ok(Err(_panicked)) => Observation::new(Cause::Internal, format!("{named} panicked")),
+        Err(_elapsed) => Observation::new(Cause::GuardTimeout, format!("{named} did not answer within {guard:?}")),
+    };
+    fit(checked(observation, registry, &skill_id, &skill_version))
+}
+
+/// A success must have the shape the skill promises, and everything a shape the journal can hold.
 fn checked(mut observation: Observation, registry: &Registry, skill_id: &str, skill_version: &str) -> Observation {
-    observation.usage = observation.usage.map(held);
-    observation.retry_after_ms = observation.retry_after_ms.map(|hint| hint.min(canonical::INTEGER_MAX));
     let success = match observation.cause {
         Cause::Success | Cause::Partial => true,
         Cause::HttpStatus { status } => (100..400).contains(&status),
         _ => false,
     };
-    if success
-        && let Some(output) = &observation.output
-        && let Err(place) = registry.check_output(skill_id, skill_version, output)
-    {
+    let Some(output) = observation.output.take() else { return observation };
+    let problem = match document::settle(&output) {
+        Err(unfit) => unfit.to_string(),
+        Ok(output) => match registry.check_output(skill_id, skill_version, &output) {
+            Err(place) if success => place,
+            _ => {
+                observation.output = Some(output);
+                return observation;
+            }
+        },
+    };
+    // Where a call failed anyway, its failure says more than that what came with it cannot be kept.
+    if success {
         observation.cause = Cause::OutputMismatch;
-        observation.message = format!("the output of {skill_id} is not as it promises: {place}");
-        observation.output = None;
+        observation.message = format!("the output of {skill_id} is not as it promises: {problem}");
     }
+    observation
+}
+
+/// Cuts what stands beside the output to what the journal can hold.
+fn fit(mut observation: Observation) -> Observation {
+    observation.usage = observation.usage.map(held);
+    observation.retry_after_ms = observation.retry_after_ms.map(|hint| hint.min(canonical::INTEGER_MAX));
+    if observation.message.len() > MESSAGE_BYTES_MAX {
+        let end = observation.message.floor_char_boundary(MESSAGE_BYTES_MAX);
+        observation.message.truncate(end);
+        observation.message.push('…');
+    }
+    let mut room = DETAILS_BYTES_MAX;
+    observation.details.retain(|name, value| match document::size(value) {
+        Ok(bytes) if bytes + name.len() <= room => {
+            room -= bytes + name.len();
+            true
+        }
+        _ => false,
+    });
     observation
 }
 
@@ -76,5 +134,28 @@ fn held(usage: Usage) -> Usage {
         bytes: held(usage.bytes),
         input_tokens: held(usage.input_tokens),
         output_tokens: held(usage.output_tokens),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_the_journal_cannot_hold_is_cut() {
+        let usage = Usage { requests: u64::MAX, ..Usage::default() };
+        let observation = Observation::new(Cause::Success, "é".repeat(10_000))
+            .with_usage(usage)
+            .with_retry_after_ms(Some(u64::MAX))
+            .with_detail("fine", 1)
+            .with_detail("huge", "x".repeat(DETAILS_BYTES_MAX + 1))
+            .with_detail("inexact", u64::MAX);
+        let fitted = fit(observation);
+        assert_eq!(fitted.usage.unwrap().requests, canonical::INTEGER_MAX);
+        assert_eq!(fitted.retry_after_ms, Some(canonical::INTEGER_MAX));
+        assert_eq!(fitted.details, *json!({"fine": 1}).as_object().unwrap());
+        assert!(fitted.message.len() <= MESSAGE_BYTES_MAX + '…'.len_utf8() && fitted.message.ends_with('…'));
     }
 }

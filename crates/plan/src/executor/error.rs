@@ -1,5 +1,6 @@
 //! What can go wrong around a run. That a plan failed is no error: it is the run's result.
 
+use macp_ledger::Failure;
 use macp_plan_core::machine::OutOfPlace;
 use macp_plan_core::replay::Refused;
 
@@ -68,4 +69,10 @@ pub enum ReplayError {
     Start(#[from] StartError),
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl From<Failure> for ReplayError {
+    fn from(failure: Failure) -> Self {
+        Self::Store(failure.into())
+    }
 }

@@ -34,7 +34,8 @@ struct Agent {
 #[derive(Debug)]
 pub(super) struct Permit {
     agent_id: String,
-    agents: Arc<Mutex<BTreeMap<String, Agent>>>,
+    /// None where nothing is counted.
+    agents: Option<Arc<Mutex<BTreeMap<String, Agent>>>>,
 }
 
 impl Limiter {
@@ -44,6 +45,19 @@ impl Limiter {
 
     /// Whether an agent may make a call now, and if so the right to.
     pub(super) fn ask(&self, agent_id: &str) -> Result<Permit, LimiterVerdict> {
+        self.count(agent_id, true)
+    }
+
+    /// The right to make a call that was allowed before. It counts, and is never refused.
+    pub(super) fn take(&self, agent_id: &str) -> Permit {
+        self.count(agent_id, false).unwrap_or_else(|_| Permit { agent_id: agent_id.to_owned(), agents: None })
+    }
+
+    fn count(&self, agent_id: &str, judge: bool) -> Result<Permit, LimiterVerdict> {
+        let permit = |agents| Permit { agent_id: agent_id.to_owned(), agents };
+        if self.limits.calls_max.is_none() && self.limits.calls_per_minute.is_none() {
+            return Ok(permit(None));
+        }
         let now = Instant::now();
         let full = self.limits.calls_per_minute.map_or(0, |calls| u64::from(calls) * SHARE);
         let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,24 +66,24 @@ impl Limiter {
             agents.retain(|_, agent| agent.out > 0 || now - agent.filled < Duration::from_secs(60));
         }
         let agent = agents.entry(agent_id.to_owned()).or_insert_with(|| Agent { out: 0, left: full, filled: now });
-        if self.limits.calls_max.is_some_and(|most| agent.out >= most) {
+        if judge && self.limits.calls_max.is_some_and(|most| agent.out >= most) {
             return Err(LimiterVerdict::ConcurrencyLimited);
         }
-        if let Some(calls) = self.limits.calls_per_minute {
+        if let Some(calls) = self.limits.calls_per_minute.filter(|_| judge) {
             let passed = u64::try_from((now - agent.filled).as_millis()).unwrap_or(u64::MAX);
             agent.left = agent.left.saturating_add(passed.saturating_mul(calls.into())).min(full);
             agent.filled = now;
             agent.left = agent.left.checked_sub(SHARE).ok_or(LimiterVerdict::RateLimited)?;
         }
         agent.out += 1;
-        Ok(Permit { agent_id: agent_id.to_owned(), agents: Arc::clone(&self.agents) })
+        Ok(permit(Some(Arc::clone(&self.agents))))
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(agent) = agents.get_mut(&self.agent_id) {
+        let Some(agents) = &self.agents else { return };
+        if let Some(agent) = agents.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&self.agent_id) {
             agent.out -= 1;
         }
     }
@@ -98,7 +112,10 @@ mod tests {
         let out = limiter.ask("a").expect("allowed");
         assert_eq!(limiter.ask("a").err(), Some(LimiterVerdict::ConcurrencyLimited));
         drop(limiter.ask("b").expect("another agent has its own"));
+        let recovered = limiter.take("a");
         drop(out);
+        assert!(limiter.ask("a").is_err(), "a call that was allowed before a restart takes a place too");
+        drop(recovered);
         drop(limiter.ask("a").expect("the place is free"));
     }
 }

@@ -1,36 +1,37 @@
 //! The executor: asks the decision core what is due, does it, and writes down what came of it.
 //!
 //! ```text
-//!  start ──▶ supervise (one task per run) ──▶ drive: Machine ◀─▶ journal (durable before every call)
-//!                 ▲                              │
-//!   recover ──────┘                              ├──▶ limiter, claims
-//!   cancel, pause ──▶ control ───────────────────┴──▶ dispatch ──▶ skill
+//!  start ──▶ desk (one place per run) ──▶ supervise ──▶ drive: Machine ◀─▶ journal (durable before every call)
+//!              ▲   │                                       │
+//!   recover ───┘   └── cancel, pause ──────────────────────┼──▶ limiter, claims
+//!                                                          └──▶ dispatch ──▶ skill
 //! ```
 //!
 //! One task is the only writer of its run. Runs share nothing that could change how another behaves: budgets are the
 //! plan's, limits are counted by agent, and a call that panics or hangs is one run's answer.
 
 mod control;
+mod desk;
 mod dispatch;
 mod drive;
 mod error;
 mod limiter;
-mod question;
 mod recovery;
+mod related;
 mod replay;
 mod reuse;
+mod secrecy;
 mod settings;
 mod start;
 mod supervise;
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use macp_ledger::Store;
 use macp_plan_core::compare::Report;
-use macp_plan_core::journal::{DedupeVerdict, RunFinished, StepFinished};
+use macp_plan_core::journal::{DedupeVerdict, RunFinished, RunStart, StepFinished};
 use macp_plan_core::skill::Catalog;
 use tokio::sync::watch;
 
@@ -43,17 +44,17 @@ pub use error::{ControlError, ReplayError, StartError};
 pub use settings::{AgentLimits, ExecutorSettings};
 pub use start::{Start, StartMode, Started};
 
-use control::Control;
+use desk::Desk;
 use limiter::Limiter;
 
 /// Told of what happens, for metrics. Nothing is ever decided by it.
 pub trait RunObserver: fmt::Debug + Send + Sync {
-    fn run_finished(&self, finished: &RunFinished) {
-        let _ = finished;
+    fn run_finished(&self, start: &RunStart, finished: &RunFinished) {
+        let _ = (start, finished);
     }
 
-    fn step_finished(&self, finished: &StepFinished) {
-        let _ = finished;
+    fn step_finished(&self, start: &RunStart, finished: &StepFinished) {
+        let _ = (start, finished);
     }
 
     fn replayed(&self, report: &Report) {
@@ -90,16 +91,18 @@ struct Shared {
     settings: ExecutorSettings,
     observer: Arc<dyn RunObserver>,
     limiter: Limiter,
-    live: Mutex<BTreeMap<String, Live>>,
-    /// Set once, when the executor stops.
-    stopping: watch::Sender<bool>,
+    desk: Arc<Desk>,
+    stopping: watch::Sender<Stopping>,
 }
 
-/// A run that a task is at work on.
-#[derive(Debug)]
-struct Live {
-    agent_id: String,
-    control: watch::Sender<Control>,
+/// Whether the executor stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stopping {
+    No,
+    /// Every run at its next boundary.
+    AtBoundaries,
+    /// Whatever is under way.
+    AtOnce,
 }
 
 impl Executor {
@@ -112,8 +115,8 @@ impl Executor {
         observer: Arc<dyn RunObserver>,
     ) -> Self {
         let limiter = Limiter::new(settings.agent);
-        let (live, stopping) = (Mutex::new(BTreeMap::new()), watch::Sender::new(false));
-        Self { shared: Arc::new(Shared { runs, registry, secrets, settings, observer, limiter, live, stopping }) }
+        let (desk, stopping) = (Arc::default(), watch::Sender::new(Stopping::No));
+        Self { shared: Arc::new(Shared { runs, registry, secrets, settings, observer, limiter, desk, stopping }) }
     }
 
     #[must_use]
@@ -129,7 +132,7 @@ impl Executor {
     /// Runs that are being worked on.
     #[must_use]
     pub fn live(&self) -> usize {
-        self.shared.live().len()
+        self.shared.desk.len()
     }
 
     /// The result of a run as it stands; none if there is no such run.
@@ -166,24 +169,25 @@ impl Executor {
         self.shared.runs.settlements().settle(settlement).await
     }
 
-    /// Stops working on runs: each ends its task at the next boundary, or when a call that is out has answered or a
-    /// grace has passed, and is resumed by the next [`Executor::recover`].
+    /// Stops working on runs. Each ends its task at its next boundary; one whose call has not answered when the grace
+    /// is over is dropped where it is. All of them are resumed by the next [`Executor::recover`].
     pub async fn shutdown(&self) {
-        self.shared.stopping.send_replace(true);
-        let deadline = tokio::time::Instant::now() + self.shared.settings.shutdown_grace;
-        while self.live() > 0 && tokio::time::Instant::now() < deadline {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        self.shared.stopping.send_replace(Stopping::AtBoundaries);
+        let grace = self.shared.settings.shutdown_grace;
+        if tokio::time::timeout(grace, self.shared.desk.empty()).await.is_err() {
+            self.shared.stopping.send_replace(Stopping::AtOnce);
+            self.shared.desk.empty().await;
         }
         self.shared.runs.shutdown().await;
     }
 }
 
 impl Shared {
-    fn live(&self) -> MutexGuard<'_, BTreeMap<String, Live>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn catalog(&self) -> Arc<dyn Catalog> {
         Arc::clone(&self.registry) as Arc<dyn Catalog>
+    }
+
+    fn is_stopping(&self) -> bool {
+        *self.stopping.borrow() != Stopping::No
     }
 }

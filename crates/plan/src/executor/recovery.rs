@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use macp_ledger::Store;
+use macp_plan_core::check;
 use macp_plan_core::digest::Digest;
-use macp_plan_core::journal::{Body, Entry};
-use macp_plan_core::machine::{Machine, Pinned};
+use macp_plan_core::journal::{Body, DedupeVerdict};
+use macp_plan_core::machine::{Machine, OutOfPlace, Pinned};
 use macp_plan_core::plan::FrozenPlan;
+use macp_plan_core::skill::Catalog;
 use serde_json::Value;
 
+use super::drive::scope;
 use super::{Executor, Shared};
-use crate::store::{Run, StoreError, bodies, plans, read};
+use crate::store::{ClaimRequest, Run, StoreError, bodies, plans, read};
 
 /// Unfinished runs read at a time.
 const PAGE: usize = 256;
@@ -44,6 +47,8 @@ pub(super) struct Recovered {
     pub(super) machine: Machine,
     /// When the wait that is due is over, by the clock on the wall.
     pub(super) due_unix_ms: Option<u64>,
+    /// The claim that the step under way holds.
+    pub(super) claim: Option<ClaimRequest>,
 }
 
 impl Shared {
@@ -57,10 +62,12 @@ impl Shared {
                 };
                 let entries = run.entries.iter().map(|sealed| &sealed.entry);
                 let bodies = bodies(store);
-                let machine = Machine::recover(plan, catalog, Arc::new(Pinned), run.start(), entries, &bodies)
-                    .map_err(|error| unfit(&run_id, error.to_string()))?;
-                let due_unix_ms = due(run.entries.iter().map(|sealed| &sealed.entry));
-                Ok(Some(Recovered { run, machine, due_unix_ms }))
+                let rules = Arc::new(Pinned);
+                let recovered =
+                    Machine::recover(Arc::clone(&plan), Arc::clone(&catalog), rules, run.start(), entries, &bodies);
+                let machine = recovered.map_err(|error| unfit(&run_id, misfit(&error, &plan, &*catalog)))?;
+                let (due_unix_ms, claim) = (due(&run), claim(&run, &machine));
+                Ok(Some(Recovered { run, machine, due_unix_ms, claim }))
             })
             .await
     }
@@ -92,17 +99,42 @@ fn unfit(run_id: &str, reason: String) -> StoreError {
     StoreError::Damaged { what: "run", key: run_id.to_owned(), reason }
 }
 
+/// Why a journal does not fit its plan here. Mostly that is because a skill is not what it was.
+fn misfit(error: &OutOfPlace, plan: &FrozenPlan, catalog: &dyn Catalog) -> String {
+    let findings = check::preflight(plan, catalog);
+    let findings: Vec<_> = findings.iter().filter(|finding| finding.is_error()).map(ToString::to_string).collect();
+    match findings.as_slice() {
+        [] => error.to_string(),
+        findings => format!("{error}; its plan cannot run here: {}", findings.join("; ")),
+    }
+}
+
 /// When the wait after the last scheduled retry is over, if the journal has come no further than that.
-fn due<'e>(entries: impl DoubleEndedIterator<Item = &'e Entry>) -> Option<u64> {
-    for entry in entries.rev() {
-        match &entry.body {
-            Body::Observed { facts, .. } => {
-                if let Some(due) = facts.shown().get(DUE).and_then(Value::as_u64) {
-                    return Some(due);
-                }
-            }
-            _ => return None,
+fn due(run: &Run) -> Option<u64> {
+    let observed = run.bodies().rev().map_while(|body| match body {
+        Body::Observed { facts, .. } => Some(facts),
+        _ => None,
+    });
+    observed.filter_map(|facts| facts.shown().get(DUE)?.as_u64()).next()
+}
+
+/// The claim of the step under way, as the journal tells it. Whoever went down with it cannot say what becomes of it.
+fn claim(run: &Run, machine: &Machine) -> Option<ClaimRequest> {
+    let (step, _) = machine.current().filter(|_| machine.repeats_harm())?;
+    let of_step = run.bodies().rev().take_while(|body| !matches!(body, Body::StepFinished(_)));
+    let (mut claimed, mut requested) = (None, None);
+    for body in of_step.filter(|body| body.step_id() == Some(&step.step_id)) {
+        match body {
+            Body::DedupeVerdict { effect_key, verdict: DedupeVerdict::New, .. } => claimed = Some(effect_key),
+            Body::StepStarted { request_digest, .. } => requested = request_digest.as_ref(),
+            _ => {}
         }
     }
-    None
+    Some(ClaimRequest {
+        effect_key: claimed?.clone(),
+        request_digest: requested?.clone(),
+        run_id: run.run_id.to_string(),
+        step_id: step.step_id.clone(),
+        scope: scope(run.start()),
+    })
 }

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use macp_plan_core::digest::{self, Digest};
-use macp_plan_core::effect::Idempotency;
 use macp_plan_core::journal::{Body, RunMode, RunStart, SessionLink};
 use macp_plan_core::machine::{Machine, Pinned};
 use macp_plan_core::plan::FrozenPlan;
-use macp_plan_core::skill::Catalog;
 use serde_json::json;
 
+use super::desk::{Full, Place};
 use super::{Executor, Shared, StartError};
-use crate::store::{JournalError, Outcome, Registered, Run, RunId, StartRequest, Status};
+use crate::store::{JournalError, Registered, Run, RunId, StartRequest};
 
 /// The build that executes; part of every journal.
 const EXECUTOR: &str = concat!("macp-plan/", env!("CARGO_PKG_VERSION"));
@@ -74,41 +73,22 @@ impl Executor {
     /// As [`Executor::start`], under a name that was chosen before.
     pub async fn start_as(&self, run_id: String, start: Start) -> Result<Started, StartError> {
         let shared = &self.shared;
-        if *shared.stopping.borrow() {
+        if shared.is_stopping() {
             return Err(StartError::Stopping);
         }
-        let limit = shared.settings.runs_live_max;
-        if shared.live().len() >= limit {
-            return Err(StartError::Overloaded { limit });
-        }
         let related = shared.related(&start).await?;
-        let run_id = match &start.request_id {
-            None => run_id,
-            Some(request_id) => {
-                let request =
-                    StartRequest { sender: start.by.clone(), request_id: request_id.clone(), digest: request(&start) };
-                match shared.runs.requests().register(request, &run_id).await? {
-                    Registered::New => run_id,
-                    Registered::Same { run_id } if shared.runs.summary(&run_id).await?.is_some() => {
-                        return Ok(Started { run_id, existing: true });
-                    }
-                    // The process ended between the two: the name is taken, and the run is still to be created.
-                    Registered::Same { run_id } => run_id,
-                    Registered::Differs { run_id } => {
-                        return Err(StartError::RequestReused { request_id: request_id.clone(), run_id });
-                    }
-                }
-            }
+        let run_id = shared.named(run_id, &start).await?;
+        let Some(place) = shared.place(&run_id, &start.plan.plan.agent_id).await? else {
+            return Ok(Started { run_id, existing: true });
         };
         shared.runs.plans().keep(start.plan.value.clone()).await?;
         let first = shared.first(&run_id, &start, related.as_ref());
-        let plan = Arc::new(start.plan);
-        let mut machine = Machine::new(plan, shared.catalog(), Arc::new(Pinned), first.clone());
+        let mut machine = Machine::new(Arc::new(start.plan), shared.catalog(), Arc::new(Pinned), first.clone());
         let body = Body::RunStarted(Box::new(first));
         machine.apply(&body, None)?;
         match shared.runs.create(vec![body]).await {
             Ok((journal, _)) => {
-                shared.begin(machine, journal);
+                shared.begin(place, machine, journal);
                 Ok(Started { run_id, existing: false })
             }
             Err(JournalError::Exists(run_id)) => Ok(Started { run_id, existing: true }),
@@ -118,84 +98,48 @@ impl Executor {
 }
 
 impl Shared {
-    /// The run a start refers to, if it does, once it is clear that it may.
-    async fn related(&self, start: &Start) -> Result<Option<Run>, StartError> {
-        let run_id = match &start.mode {
-            StartMode::Execute => return Ok(None),
-            StartMode::Retry { parent_run_id, .. } => parent_run_id,
-            StartMode::FullReplay { original_run_id, .. } => original_run_id,
-        };
-        let run = self.runs.load(run_id).await?.ok_or_else(|| StartError::NoRun(run_id.clone()))?;
-        let Some(finish) = run.finish() else {
-            return Err(StartError::NotFinished(run_id.clone()));
-        };
-        let recorded = &run.start().plan_hash;
-        if *recorded != start.plan.hash {
-            let (recorded, given) = (recorded.to_string(), start.plan.hash.to_string());
-            return Err(StartError::OtherPlan { run_id: run_id.clone(), recorded, given });
+    /// The name of the run that answers a start: that of the first time it was asked for.
+    async fn named(&self, run_id: String, start: &Start) -> Result<String, StartError> {
+        let Some(request_id) = start.request_id.clone() else { return Ok(run_id) };
+        let request =
+            StartRequest { sender: start.by.clone(), request_id: request_id.clone(), digest: request(start) };
+        match self.runs.requests().register(request, &run_id).await? {
+            Registered::New => Ok(run_id),
+            // It may not exist yet: whoever chose the name may have been stopped before creating the run.
+            Registered::Same { run_id } => Ok(run_id),
+            Registered::Differs { run_id } => Err(StartError::RequestReused { request_id, run_id }),
         }
-        if let Some(original) = run.start().original_run_id.clone() {
-            return Err(StartError::ReplayOfReplay { run_id: run_id.clone(), original_run_id: original });
-        }
-        match &start.mode {
-            StartMode::Execute => {}
-            StartMode::Retry { from_step, .. } => {
-                if let Some(step) = from_step
-                    && !start.plan.plan.steps.iter().any(|known| known.step_id == *step)
-                {
-                    return Err(StartError::NoStep(step.clone()));
-                }
-                if Status::from(finish.status) == Status::Succeeded && from_step.is_none() {
-                    return Err(StartError::Succeeded { run_id: run_id.clone() });
-                }
-                self.check_settled(&run).await?;
-            }
-            StartMode::FullReplay { allow_steps, .. } => {
-                let steps = unrepeatable(&start.plan, &*self.registry);
-                let steps: Vec<_> = steps.into_iter().filter(|step| !allow_steps.contains(step)).collect();
-                if !steps.is_empty() {
-                    return Err(StartError::Unrepeatable { steps });
-                }
-            }
-        }
-        Ok(Some(run))
     }
 
-    /// Nobody may try an effect again while it is in doubt.
-    async fn check_settled(&self, run: &Run) -> Result<(), StartError> {
-        let Some(stop) = run.finish().and_then(|finish| finish.stop.as_ref()) else {
-            return Ok(());
-        };
-        let in_doubt = run.finish().is_some_and(|finish| Status::from(finish.status) == Status::InDoubt);
-        let Some(step_id) = stop.step_id.clone().filter(|_| in_doubt) else {
-            return Ok(());
-        };
-        match self.runs.settlements().get(&run.run_id, &step_id).await?.map(|settlement| settlement.outcome) {
-            Some(Outcome::Success | Outcome::Failure) => Ok(()),
-            None => Err(StartError::InDoubt { run_id: run.run_id.to_string(), step_id }),
+    /// A place for a run that is to be created; none if it has been.
+    async fn place(&self, run_id: &str, agent_id: &str) -> Result<Option<Place>, StartError> {
+        let limit = self.settings.runs_live_max;
+        let mut changes = self.desk.changes();
+        loop {
+            if self.runs.summary(run_id).await?.is_some() {
+                return Ok(None);
+            }
+            match self.desk.enter(run_id, agent_id, limit) {
+                Ok(Some(place)) => return Ok(Some(place)),
+                Err(Full) => return Err(StartError::Overloaded { limit }),
+                // Someone else is about to create it: soon it is there, or the place is free again. The sender of
+                // changes lives as long as the desk.
+                Ok(None) => {
+                    let _ = changes.changed().await;
+                }
+            }
         }
     }
 
     /// Everything the run is bound to. A retry keeps the epoch and the session of its parent, since its effects are
     /// the same effects; a replay keeps what its waits are computed from as well.
     fn first(&self, run_id: &str, start: &Start, related: Option<&Run>) -> RunStart {
-        let plan = &start.plan.plan;
         let mut first = RunStart {
-            run_id: run_id.to_owned(),
-            plan_id: plan.plan_id.clone(),
-            plan_hash: start.plan.hash.clone(),
-            pins: plan.pins.clone(),
-            mode: RunMode::Execute,
             epoch: start.epoch,
-            jitter_seed: run_id.to_owned(),
-            namespace: self.settings.namespace.clone(),
-            executor: EXECUTOR.to_owned(),
-            original_run_id: None,
-            parent_run_id: None,
-            retry_from_step: None,
             session: start.session.clone(),
             deadline_ms: start.deadline_ms,
             started_by: start.by.clone(),
+            ..self.bare(run_id, &start.plan, RunMode::Execute)
         };
         if let Some(run) = related {
             let earlier = run.start();
@@ -217,18 +161,27 @@ impl Shared {
         }
         first
     }
-}
 
-/// Steps with an effect that nothing recognises as a repetition. Effects are asked of the templates: a reference never
-/// makes one harmless.
-fn unrepeatable(plan: &FrozenPlan, catalog: &dyn Catalog) -> Vec<String> {
-    let steps = plan.plan.steps.iter().filter(|step| {
-        catalog.skill(&step.skill_id, &step.skill_version).is_some_and(|registration| {
-            let effects = registration.skill.effects(&step.parameters);
-            effects.iter().any(|effect| effect.idempotency == Idempotency::None)
-        })
-    });
-    steps.map(|step| step.step_id.clone()).collect()
+    /// What a run of a plan is bound to if nothing else is asked for.
+    pub(super) fn bare(&self, run_id: &str, plan: &FrozenPlan, mode: RunMode) -> RunStart {
+        RunStart {
+            run_id: run_id.to_owned(),
+            plan_id: plan.plan.plan_id.clone(),
+            plan_hash: plan.hash.clone(),
+            pins: plan.plan.pins.clone(),
+            mode,
+            epoch: 1,
+            jitter_seed: run_id.to_owned(),
+            namespace: self.settings.namespace.clone(),
+            executor: EXECUTOR.to_owned(),
+            original_run_id: None,
+            parent_run_id: None,
+            retry_from_step: None,
+            session: None,
+            deadline_ms: None,
+            started_by: String::new(),
+        }
+    }
 }
 
 /// What makes two requests the same.
@@ -236,7 +189,9 @@ fn request(start: &Start) -> Digest {
     let mode = match &start.mode {
         StartMode::Execute => json!("execute"),
         StartMode::Retry { parent_run_id, from_step } => json!({ "retry": parent_run_id, "from": from_step }),
-        StartMode::FullReplay { original_run_id, .. } => json!({ "replay": original_run_id }),
+        StartMode::FullReplay { original_run_id, allow_steps } => {
+            json!({ "replay": original_run_id, "allow": allow_steps })
+        }
     };
     let session = start.session.as_ref().map(|link| (&link.session_id, &link.commitment_hash));
     let request = json!([start.plan.hash, mode, start.epoch, session, start.deadline_ms]);

@@ -1,93 +1,92 @@
-//! One task per run: drives it to its end, and back to where its journal stands whenever a write fails.
+//! One task per run: drives it to its end, or until the executor stops.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use macp_plan_core::machine::Machine;
-use tokio::sync::watch;
+use tracing::Instrument;
 
-use super::control::Control;
-use super::drive::{Drive, Ended};
-use super::{Live, Shared};
+use super::desk::Place;
+use super::drive::{Broken, Drive, Patience, run_span};
+use super::{Shared, Stopping};
 use crate::store::{Journal, JournalError, StoreError};
-
-/// Waits between attempts to go on after a failed write: the first, and the longest.
-const PAUSE_MIN: Duration = Duration::from_millis(200);
-const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 impl Shared {
     /// Puts a task to work on a run that was just created.
-    pub(super) fn begin(self: &Arc<Self>, machine: Machine, journal: Journal) {
-        let control = self.enlist(journal.run_id(), &machine.plan().plan.agent_id);
-        tokio::spawn(Arc::clone(self).supervise(journal.run_id().to_owned(), control, Some((machine, journal))));
+    pub(super) fn begin(self: &Arc<Self>, place: Place, machine: Machine, journal: Journal) {
+        place.created();
+        let span = run_span(machine.start());
+        let shared = Arc::clone(self);
+        let work = async move { shared.supervise(&place, Some((machine, journal))).await };
+        tokio::spawn(work.instrument(span));
     }
 
     /// Puts a task to work on a run that was not finished when its journal was last written; says whether it did, and
     /// was not at work on it already.
     pub(super) async fn resume(self: &Arc<Self>, run_id: &str) -> Result<bool, StoreError> {
-        if self.live().contains_key(run_id) {
-            return Ok(false);
-        }
         let Some(summary) = self.runs.summary(run_id).await? else {
             return Ok(false);
         };
-        let control = self.enlist(run_id, &summary.agent_id);
-        tokio::spawn(Arc::clone(self).supervise(run_id.to_owned(), control, None));
+        let Some(place) = self.desk.enter_again(run_id, &summary.agent_id) else {
+            return Ok(false);
+        };
+        let shared = Arc::clone(self);
+        tokio::spawn(async move { shared.supervise(&place, None).await });
         Ok(true)
     }
 
-    fn enlist(&self, run_id: &str, agent_id: &str) -> watch::Receiver<Control> {
-        let (control, told) = watch::channel(Control::default());
-        self.live().insert(run_id.to_owned(), Live { agent_id: agent_id.to_owned(), control });
-        told
+    async fn supervise(&self, place: &Place, begun: Option<(Machine, Journal)>) {
+        let mut stopping = self.stopping.subscribe();
+        tokio::select! {
+            () = self.see_through(place, begun) => {}
+            // A call that is out is dropped with this, and what became of it is found out by the next process.
+            _ = stopping.wait_for(|stopping| *stopping == Stopping::AtOnce) => {}
+        }
     }
 
-    async fn supervise(
-        self: Arc<Self>,
-        run_id: String,
-        control: watch::Receiver<Control>,
-        begun: Option<(Machine, Journal)>,
-    ) {
+    async fn see_through(&self, place: &Place, begun: Option<(Machine, Journal)>) {
         let mut stopping = self.stopping.subscribe();
-        let mut pause = PAUSE_MIN;
-        let mut begun = begun;
+        let (mut begun, mut patience) = (begun, Patience::default());
         loop {
-            let ended = match begun.take() {
-                Some((machine, journal)) => Drive::begun(&self, machine, journal, control.clone()).run().await,
-                None => self.go_on(&run_id, control.clone()).await,
+            let driven = match begun.take() {
+                Some((machine, journal)) => Drive::begun(self, machine, journal, place.control()).run().await,
+                None => self.go_on(place).await,
             };
-            match ended {
-                Ok(Ended::Finished) => break,
-                Ok(Ended::Stopping) => break,
-                Err(JournalError::NotOwner { .. } | JournalError::Finished(_) | JournalError::Closed) => break,
-                Err(JournalError::Store(error @ (StoreError::Corruption(_) | StoreError::Damaged { .. }))) => {
-                    tracing::error!(run = run_id, %error, "the run cannot go on");
-                    break;
+            match driven {
+                Ok(()) | Err(Broken::Stopping) => return,
+                Err(Broken::Journal(error)) if is_passing(&error) => {
+                    tracing::error!(run_id = place.run_id(), %error, "the run waits for its store");
                 }
-                // Nothing was dispatched since the last durable entry, so reading it back loses nothing.
-                Err(error) => tracing::error!(run = run_id, %error, "the run waits for its journal"),
+                Err(Broken::Journal(error)) => {
+                    tracing::error!(run_id = place.run_id(), %error, "the run cannot go on");
+                    return;
+                }
             }
-            tokio::select! {
-                () = tokio::time::sleep(pause) => pause = (pause * 2).min(PAUSE_MAX),
-                _ = stopping.wait_for(|stopping| *stopping) => break,
+            let stopped = stopping.wait_for(|stopping| *stopping != Stopping::No);
+            if tokio::time::timeout(patience.next(), stopped).await.is_ok() {
+                return;
             }
         }
-        self.live().remove(&run_id);
     }
 
-    async fn go_on(&self, run_id: &str, control: watch::Receiver<Control>) -> Result<Ended, JournalError> {
-        let Some(recovered) = self.recovered(run_id).await? else {
-            return Ok(Ended::Finished);
+    /// Goes on from where the journal ends.
+    async fn go_on(&self, place: &Place) -> Result<(), Broken> {
+        let Some(recovered) = self.recovered(place.run_id()).await? else {
+            return Ok(());
         };
         if recovered.run.is_finished() {
-            return Ok(Ended::Finished);
+            return Ok(());
         }
-        if let Some(cancel) = self.kept_cancel(run_id).await?
-            && let Some(live) = self.live().get(run_id)
-        {
-            live.control.send_modify(|control| control.cancel = Some(cancel));
+        if let Some(cancel) = self.kept_cancel(place.run_id()).await? {
+            self.desk.tell(place.run_id(), |control| control.cancel = Some(cancel));
         }
         let journal = self.runs.resume(&recovered.run)?;
-        Drive::recovered(self, recovered, journal, control).run().await
+        let span = run_span(recovered.machine.start());
+        Drive::recovered(self, recovered, journal, place.control()).run().instrument(span).await
     }
+}
+
+/// Whether it makes sense to try again: the store may come back. Nothing else changes by itself, and trying again
+/// after what is our own mistake could call out again and again.
+fn is_passing(error: &JournalError) -> bool {
+    matches!(error, JournalError::Failed { .. } | JournalError::Lost(_) | JournalError::Store(StoreError::Failure(_)))
 }

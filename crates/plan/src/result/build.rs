@@ -7,7 +7,7 @@ use macp_plan_core::behavior::{Behavior, StepBehavior};
 use macp_plan_core::cause::Cause;
 use macp_plan_core::cost::{self, Usage};
 use macp_plan_core::digest::Digest;
-use macp_plan_core::journal::{Body, Output, StepFinished};
+use macp_plan_core::journal::{Body, LimiterVerdict, Output, StepFinished};
 use macp_plan_core::plan::FrozenPlan;
 use macp_plan_core::taxonomy;
 use serde_json::{Map, Value};
@@ -40,7 +40,7 @@ impl RunResult {
         let start = run.start();
         let behavior = Behavior::of(run.entries.iter().map(|sealed| &sealed.entry));
         let inputs = Inputs::of(run);
-        let trace_id = digits(&start.run_id, 16);
+        let trace_id = trace_id(&start.run_id);
         let steps: Vec<_> = behavior
             .steps
             .iter()
@@ -109,6 +109,15 @@ impl<'r> Inputs<'r> {
                     };
                     inputs.attempts.insert((step_id, *attempt), observed);
                     inputs.outputs.insert(step_id, output);
+                }
+                Body::LimiterVerdict { step_id, attempt, verdict } => {
+                    let cause = match verdict {
+                        LimiterVerdict::Allowed => continue,
+                        LimiterVerdict::RateLimited => Cause::RateLimited,
+                        LimiterVerdict::ConcurrencyLimited => Cause::ConcurrencyLimited,
+                    };
+                    let observed = Observed { cause, usage: None, retry_after_ms: None, output_ref: None };
+                    inputs.attempts.insert((step_id, *attempt), observed);
                 }
                 Body::DedupeVerdict { step_id, output, .. } => {
                     inputs.outputs.insert(step_id, output);
@@ -221,6 +230,11 @@ fn meaning(code: &str) -> String {
 fn stamp(unix_ms: u64) -> String {
     let time = UNIX_EPOCH.checked_add(Duration::from_millis(unix_ms)).unwrap_or(SystemTime::UNIX_EPOCH);
     prost_types::Timestamp::from(time).to_string()
+}
+
+/// The id under which traces know a run.
+pub(crate) fn trace_id(run_id: &str) -> String {
+    digits(run_id, 16)
 }
 
 /// A name of so many bytes for traces; the same whenever it is asked for.

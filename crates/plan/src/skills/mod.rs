@@ -1,6 +1,6 @@
 //! The skills that come with the runtime, and how an operator configures them.
 
-mod document;
+pub(crate) mod document;
 mod evaluation;
 mod exchange;
 mod expression;

@@ -1,15 +1,18 @@
 //! `macp demo`: the whole product in a few seconds, against a real server over gRPC.
 //!
 //! ```text
-//!  act one    three agents argue about a rollout and commit      ─┐ server on a real data directory
-//!  act two    three agents converge on a budget over rounds      ─┘
-//!  act three  restart, replay, verify, export, tamper, find it
+//!  act one    three agents argue about a rollout and commit      ─┐
+//!  act two    they commit to a plan, and the runtime executes it  │ server on a real data directory
+//!  act three  three agents converge on a budget over rounds      ─┘
+//!  act four   restart, replay, verify, export, tamper, find it
 //! ```
 //!
 //! Every answer is compared with what the script expects; one that differs makes the demo fail.
 
+mod plan;
 mod proof;
 mod script;
+mod shop;
 mod stage;
 
 use std::path::{Path, PathBuf};
@@ -18,9 +21,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use macp_client::Client;
-use macp_edge::{Server, Settings};
+use macp_edge::{PlanSettings, Server, Settings};
 use macp_ledger::SqliteStore;
 
+use super::run::RUNS_DIRECTORY;
 use crate::Finding;
 use crate::output::Output;
 use stage::Stage;
@@ -28,10 +32,11 @@ use stage::Stage;
 /// Pause between lines, so that a person can follow.
 const PACE: Duration = Duration::from_millis(60);
 
-/// See it work: agents decide, the server restarts, the history is proven
+/// See it work: agents decide, a plan is executed, the server restarts, the history is proven
 ///
-/// Starts a server on a temporary data directory, lets three agents reach a decision and a convergence over gRPC,
-/// restarts it, replays and verifies both sessions, and shows that a single changed byte is found.
+/// Starts a server on a temporary data directory, lets three agents reach a decision, commit to a plan that the server
+/// then executes, and converge, all over gRPC; restarts it, replays and verifies everything, and shows that a single
+/// changed byte is found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Print without pauses
@@ -58,10 +63,13 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
         .await?;
     stage.act("Act one: three agents decide how to roll out version 2.1").await?;
     let vote = script::decide(&mut stage, &client, &sessions[0]).await?;
-    stage.act("Act two: three agents converge on a budget, round by round").await?;
+    stage.act("Act two: they commit to a plan, and exactly that plan runs exactly once").await?;
+    // By today's standard a session's id is not to be guessed.
+    let played = plan::play(&mut stage, &client, &uuid::Uuid::new_v4().to_string()).await?;
+    stage.act("Act three: three agents converge on a budget, round by round").await?;
     script::converge(&mut stage, &client, &sessions[1]).await?;
 
-    stage.act("Act three: restart the server and prove that nothing changed").await?;
+    stage.act("Act four: restart the server and prove that nothing changed").await?;
     drop(client);
     server.shut_down().await?;
     let (server, client) = open(directory).await?;
@@ -71,6 +79,14 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
         proof::replays(&mut stage, &client, session).await?;
         proof::verifies(&mut stage, &client, session).await?;
     }
+    let ada = client.clone().with_token("ada")?;
+    proof::replays(&mut stage, &ada, &played.decision).await?;
+    proof::replays_course(&mut stage, &ada, &played.execution).await?;
+    for session in [&played.decision, &played.execution] {
+        proof::verifies(&mut stage, &ada, session).await?;
+    }
+    plan::replays(&mut stage, &ada, &played.run_id).await?;
+    drop(ada);
     proof::exports(&mut stage, &client, &sessions[0], &directory.join(format!("{}.jsonl", sessions[0]))).await?;
     drop(client);
     server.shut_down().await?;
@@ -82,7 +98,13 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
 /// A server on a free port, and a client of it.
 async fn open(directory: &Path) -> anyhow::Result<(Server, Client)> {
     let store = SqliteStore::open(directory)?;
-    let settings = Settings { listen: ([127, 0, 0, 1], 0).into(), ..Settings::default() };
+    let runs = SqliteStore::open(&directory.join(RUNS_DIRECTORY))?;
+    let mut plans = PlanSettings::new(Arc::new(runs));
+    // The shop of the demo is on this machine and speaks plain HTTP.
+    plans.skills.egress.allow_http = true;
+    plans.skills.egress.allow_private_hosts = vec!["127.0.0.1".to_owned()];
+    plans.skills.trust.system_roots = false;
+    let settings = Settings { listen: ([127, 0, 0, 1], 0).into(), plans: Some(plans), ..Settings::default() };
     let server = Server::start(settings, Arc::new(store)).await.context("cannot start the server")?;
     let client = Client::connect(format!("http://{}", server.local_addr())).await?;
     Ok((server, client))

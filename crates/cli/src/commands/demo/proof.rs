@@ -4,14 +4,20 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
-use macp_archive::{Keys, Verification, verify};
+use macp_archive::{Keys, Replay, Verification, replay, verify};
 use macp_client::Client;
+use macp_kernel::replay::Options;
 use macp_wire::history::v1::ReplayVerdict;
-use macp_wire::v1::{Envelope, SessionState};
+use macp_wire::v1::{CommitmentPayload, Envelope, SessionState};
+use prost::Message;
 
 use super::stage::Stage;
 use crate::source;
+use crate::text::cut;
 use crate::view::state_name;
+
+/// Characters of a session's id that are shown.
+const SESSION_CHARACTERS_MAX: usize = 20;
 
 /// A message from before the restart is still known.
 pub(super) async fn remembers(stage: &mut Stage<'_>, client: &Client, vote: Envelope) -> anyhow::Result<()> {
@@ -24,21 +30,47 @@ pub(super) async fn replays(stage: &mut Stage<'_>, client: &Client, session: &st
     let report = client.replay_report(session).await?;
     let good = report.verdict() == ReplayVerdict::Match && report.state() == SessionState::Resolved;
     let words = if good {
-        let resolution = String::from_utf8_lossy(&report.resolution);
-        let outcome = outcome(&resolution).unwrap_or_else(|| resolution.into_owned());
+        let outcome = outcome(&report.resolution);
         let state = state_name(report.state());
-        format!("{session}: {} decisions replayed, all the same; {state} with {outcome}", report.entries)
+        format!("{}: {} decisions replayed, all the same; {state} with {outcome}", short(session), report.entries)
     } else {
-        format!("{session}: replay says {:?}: {}", report.verdict(), report.message)
+        format!("{}: replay says {:?}: {}", short(session), report.verdict(), report.message)
     };
     stage.proof(good, &words).await
 }
 
+/// The course of a session whose mode leaves the outcome to those who took part.
+pub(super) async fn replays_course(stage: &mut Stage<'_>, client: &Client, session: &str) -> anyhow::Result<()> {
+    let mut history = source::fetch(client, session).await?;
+    let options = Options { semantic: false, ..Options::default() };
+    let (good, words) = match replay(&mut history, options, &mut |_| {}) {
+        Replay::Match(report) => {
+            let state = state_name(report.state.to_wire());
+            (true, format!("{} messages of the executor replayed, all the same; {state}", report.entries))
+        }
+        Replay::Diverged { divergence, .. } => (false, divergence.to_string()),
+        Replay::Refused(message) => (false, message),
+        Replay::Failed(unreadable) => return Err(unreadable.into()),
+    };
+    stage.proof(good, &format!("{}: {words}", short(session))).await
+}
+
+/// Enough of a session's id to tell it from others here.
+fn short(session: &str) -> String {
+    cut(session, SESSION_CHARACTERS_MAX)
+}
+
 /// What a resolution says in one word.
-fn outcome(resolution: &str) -> Option<String> {
-    let value: serde_json::Value = serde_json::from_str(resolution).ok()?;
-    let word = value.get("action").or_else(|| value.get("converged_value"))?.as_str()?;
-    Some(format!("{word:?}"))
+fn outcome(resolution: &[u8]) -> String {
+    let word = match serde_json::from_slice::<serde_json::Value>(resolution) {
+        Ok(value) => {
+            let word = value.get("action").or_else(|| value.get("converged_value"));
+            word.and_then(serde_json::Value::as_str).map(str::to_owned)
+        }
+        // By today's standard it is the Commitment itself.
+        Err(_) => CommitmentPayload::decode(resolution).ok().map(|commitment| commitment.action),
+    };
+    word.map_or_else(|| String::from_utf8_lossy(resolution).into_owned(), |word| format!("{word:?}"))
 }
 
 pub(super) async fn verifies(stage: &mut Stage<'_>, client: &Client, session: &str) -> anyhow::Result<()> {
@@ -46,9 +78,9 @@ pub(super) async fn verifies(stage: &mut Stage<'_>, client: &Client, session: &s
     let good = found.ok && found.sealed;
     let words = if good {
         let head = hex::encode(&found.head_hash);
-        format!("{session}: hash chain of {} entries whole and sealed, head {}…", found.entries, &head[..16])
+        format!("{}: hash chain of {} entries whole and sealed, head {}…", short(session), found.entries, &head[..16])
     } else {
-        format!("{session}: verification failed at entry {}: {}", found.bad_sequence, found.message)
+        format!("{}: verification failed at entry {}: {}", short(session), found.bad_sequence, found.message)
     };
     stage.proof(good, &words).await
 }

@@ -112,6 +112,18 @@ impl<'a> Stage<'a> {
         self.pause().await
     }
 
+    /// Tells how a step of a plan got on.
+    pub(super) async fn step(&mut self, good: bool, step_id: &str, words: &str) -> anyhow::Result<()> {
+        if self.output.is_json() {
+            self.output.value(&json!({ "step": { "step_id": step_id, "ok": good, "says": words } }))?;
+            return Ok(());
+        }
+        let mark = if good { self.output.paint(Paint::Good, "✓") } else { self.output.paint(Paint::Warn, "↻") };
+        let step = self.output.paint(Paint::Name, format!("{:<8}", clean(step_id)));
+        self.output.line(format!("  {mark} {step}{:<13} {}", "step", clean(words)))?;
+        self.pause().await
+    }
+
     /// Tells one thing that was proven, or was not.
     pub(super) async fn proof(&mut self, good: bool, words: &str) -> anyhow::Result<()> {
         self.proofs += 1;

@@ -16,7 +16,7 @@ use tonic::{Code as Grpc, Status, Streaming};
 use super::sessions;
 use crate::access::Access;
 use crate::context::Context;
-use crate::outbound::{Outbound, produce};
+use crate::attached::{Attached, attach};
 use crate::status;
 
 /// What a request frame asks for.
@@ -30,9 +30,9 @@ pub(super) fn open(
     ctx: &Arc<Context>,
     access: Access,
     mut inbound: Streaming<StreamSessionRequest>,
-) -> Outbound<StreamSessionResponse> {
+) -> Attached<StreamSessionResponse> {
     let ctx = Arc::clone(ctx);
-    produce(|sink| async move {
+    attach(|sink| async move {
         let first = tokio::select! {
             frame = next(&mut inbound) => frame?,
             () = ctx.drain.begun() => return Err(status::shutting_down()),

@@ -4,6 +4,8 @@
 //! either told inline, and the stream goes on, or ends it. Envelopes are handed to the engine as they arrive.
 
 use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::Arc;
 
 use macp_engine::{Snapshot, Subscription};
 use macp_kernel::{SESSION_START, shape};
@@ -61,6 +63,7 @@ pub(super) async fn run(
     };
     stream.take(first).await?;
     let mut reading = true;
+    let mut drained = pin!(ctx.drain.begun());
     loop {
         if stream.follow_up(reading).await? {
             return Ok(());
@@ -68,7 +71,7 @@ pub(super) async fn run(
         tokio::select! {
             // In this order, a stream that is always readable still hears its verdicts and deliveries.
             biased;
-            () = ctx.drain.begun() => return Err(status::shutting_down()),
+            () = &mut drained => return Err(status::shutting_down()),
             verdict = front(&mut stream.verdicts) => {
                 stream.verdicts.pop_front();
                 stream.heard(verdict).await?;
@@ -289,7 +292,7 @@ async fn delivery(bound: &mut Option<Bound>) -> Result<Envelope, Status> {
     };
     let delivery = bound.feed.next().await.map_err(|error| status::of_subscription(&error))?;
     bound.position = delivery.ordinal;
-    Ok(delivery.envelope)
+    Ok(Arc::unwrap_or_clone(delivery.envelope))
 }
 
 /// Refusals after which a client that goes on would only meet more of them.

@@ -3,6 +3,9 @@
 //! Further subscribe frames for the same session replay it again. When one arrives, or the client has nothing more to
 //! send, what is in the history at that moment is delivered first.
 
+use std::pin::pin;
+use std::sync::Arc;
+
 use macp_wire::v1::{StreamSessionRequest, StreamSessionResponse};
 use tonic::{Status, Streaming};
 
@@ -35,6 +38,7 @@ pub(super) async fn run(
     // Of the last delivery; before the first, of what the client says it has.
     let mut position = after_ordinal;
     let mut asked: Option<(u64, Then)> = None;
+    let mut drained = pin!(ctx.drain.begun());
     loop {
         if let Some((until, then)) = &asked
             && position >= *until
@@ -52,7 +56,7 @@ pub(super) async fn run(
             delivery = subscription.next() => {
                 let delivery = delivery.map_err(|error| status::of_subscription(&error))?;
                 position = delivery.ordinal;
-                sink.send(delivered(delivery.envelope)).await?;
+                sink.send(delivered(Arc::unwrap_or_clone(delivery.envelope))).await?;
             }
             frame = next(&mut inbound), if asked.is_none() => {
                 let then = match frame? {
@@ -74,7 +78,7 @@ pub(super) async fn run(
                 };
                 asked = Some((newest, then));
             }
-            () = ctx.drain.begun() => return Err(status::shutting_down()),
+            () = &mut drained => return Err(status::shutting_down()),
         }
     }
 }

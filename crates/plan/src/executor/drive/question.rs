@@ -6,7 +6,8 @@ use macp_plan_core::digest::Digest;
 use macp_plan_core::machine::{Machine, Question};
 use sha2::{Digest as _, Sha256};
 
-use super::dispatch::Dispatch;
+use crate::executor::dispatch::Dispatch;
+use crate::executor::secrecy;
 
 #[derive(Debug)]
 pub(super) enum Asked {
@@ -37,6 +38,7 @@ impl Asked {
                     parameters: parameters.clone(),
                     timeout: Duration::from_millis(timeout_ms),
                     effect_keys: effect_keys.to_vec(),
+                    secrets_named: secrecy::named(&step.parameters),
                     random_seed: seed(&machine.start().jitter_seed, &step.step_id),
                 },
             },

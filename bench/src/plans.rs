@@ -1,0 +1,212 @@
+//! What executing a plan costs beyond the calls themselves: a skill that does nothing, a journal that is durable.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use macp_ledger::{Append, Hash, IndexUpdate, Record, SqliteStore, Store};
+use macp_plan::executor::{Executor, ExecutorSettings, Start, Unobserved};
+use macp_plan::registry::Registry;
+use macp_plan::secrets::Held;
+use macp_plan::skill::{Call, Calling, Observation, Skill};
+use macp_plan::store::{RunStore, Status};
+use macp_plan_core::cost::Usage;
+use macp_plan_core::effect::Effect;
+use macp_plan_core::journal::Journal;
+use macp_plan_core::plan::FrozenPlan;
+use macp_plan_core::rate_card::RateCard;
+use macp_plan_core::replay::{Options, mock_replay};
+use macp_plan_core::skill::{Catalog, CostModel, IdempotencyClass, PureSkill, SkillMetadata};
+use serde_json::{Map, Value, json};
+
+use crate::report::Report;
+
+/// Steps of the longest plan there can be.
+const STEPS_MAX: usize = 256;
+/// Appends whose mean is the time of one synced write.
+const WRITES: u64 = 200;
+
+pub async fn run(report: &mut Report, runs: usize) -> anyhow::Result<()> {
+    let write = synced_write()?;
+    let directory = tempfile::tempdir()?;
+    let executor = executor(Arc::new(SqliteStore::open(directory.path())?))?;
+
+    let alone = time(&executor, 1, STEPS_MAX).await?;
+    let per_step = alone.as_secs_f64() / STEPS_MAX as f64;
+    report.at_most(
+        "one run, time of a step against one synced write",
+        per_step / write.as_secs_f64(),
+        2.0,
+        format!("{:.0} us a step, {:.0} us a write", per_step * 1e6, write.as_secs_f64() * 1e6),
+    );
+
+    let together = time(&executor, runs, STEPS_MAX).await?;
+    let rate = (runs * STEPS_MAX) as f64 / together.as_secs_f64();
+    let writes = rate * write.as_secs_f64();
+    let beside = format!("{runs} runs of {STEPS_MAX} steps; {writes:.1} steps in the time of one synced write");
+    report.at_least("steps executed per second, durable", rate, 5_000.0, beside);
+
+    let short = time(&executor, runs, STEPS_MAX / 8).await?;
+    let short_step = short.as_secs_f64() / (runs * STEPS_MAX / 8) as f64;
+    let long_step = together.as_secs_f64() / (runs * STEPS_MAX) as f64;
+    report.at_most(
+        "time of a step, plan of 256 steps against 32",
+        long_step / short_step,
+        1.5,
+        "1 is linear".to_owned(),
+    );
+    replayed(report, &executor).await?;
+    executor.shutdown().await;
+    Ok(())
+}
+
+/// The mean time of an append of one record that is durable when it returns, in a store of its own.
+fn synced_write() -> anyhow::Result<Duration> {
+    let directory = tempfile::tempdir()?;
+    let store = SqliteStore::open(directory.path())?;
+    let began = Instant::now();
+    for sequence in 1..=WRITES {
+        let record = Record { sequence, bytes: vec![0; 256].into(), hash: Hash::from_bytes([0; 32]) };
+        let index = IndexUpdate { open: true, deadline_ms: i64::MAX, state: 0, summary: None };
+        let append = Append { session_id: "w".into(), expected_sequence: sequence - 1, records: vec![record], index };
+        for result in store.append(&[append]) {
+            result?;
+        }
+    }
+    Ok(began.elapsed() / u32::try_from(WRITES)?)
+}
+
+/// How long so many runs of so many steps take, all at once.
+async fn time(executor: &Executor, runs: usize, steps: usize) -> anyhow::Result<Duration> {
+    let plan = plan(steps)?;
+    let began = Instant::now();
+    let mut started = Vec::with_capacity(runs);
+    for _ in 0..runs {
+        started.push(executor.start(Start::execute(plan.clone(), "bench")).await?.run_id);
+    }
+    for run_id in started {
+        let Some(result) = executor.finished(&run_id).await? else { anyhow::bail!("the run was started") };
+        anyhow::ensure!(result.status == Status::Succeeded, "a run ended with {:?}", result.final_code);
+    }
+    Ok(began.elapsed())
+}
+
+/// Entries of a recorded run replayed per second, reading and checking the chain included.
+async fn replayed(report: &mut Report, executor: &Executor) -> anyhow::Result<()> {
+    let plan = plan(STEPS_MAX)?;
+    let run_id = executor.start(Start::execute(plan.clone(), "bench")).await?.run_id;
+    executor.finished(&run_id).await?;
+    let Some(run) = executor.runs().load(&run_id).await? else { anyhow::bail!("the run was started") };
+    let texts: Vec<_> = run.entries.iter().map(|sealed| (sealed.text.clone(), sealed.hash.to_string())).collect();
+    let catalog = Arc::clone(executor.registry()) as Arc<dyn Catalog>;
+    let (plan, mut entries, began) = (Arc::new(plan), 0, Instant::now());
+    while began.elapsed() < Duration::from_secs(2) {
+        let journal = Journal::read(texts.iter().map(|(text, hash)| (text, hash)))?;
+        let mock = mock_replay(&plan, &journal, &|_| None, &catalog, &Options::new("replay"))?;
+        anyhow::ensure!(mock.report.mismatches.is_empty(), "the replay does not match: {:?}", mock.report);
+        entries += texts.len();
+    }
+    let rate = entries as f64 / began.elapsed().as_secs_f64();
+    report.at_least("journal entries mock-replayed per second, one core", rate, 100_000.0, "chain checked".to_owned());
+    Ok(())
+}
+
+fn executor(store: Arc<dyn Store>) -> anyhow::Result<Executor> {
+    let mut registry = Registry::new();
+    registry.register(Arc::new(Nothing::new()), None)?;
+    registry.add_rate_card(card())?;
+    let settings = ExecutorSettings { runs_live_max: 10_000, ..ExecutorSettings::default() };
+    let (registry, secrets) = (Arc::new(registry), Arc::new(Held::default()));
+    Ok(Executor::open(RunStore::open(store)?, registry, secrets, settings, Arc::new(Unobserved)))
+}
+
+fn card() -> Value {
+    json!({ "currency": "USD", "id": "bench", "skills": { "nothing@1.0.0": { "base": 0 } } })
+}
+
+/// A plan of steps that do nothing, of which every one refers to the one before it. No two plans have the same name.
+fn plan(steps: usize) -> anyhow::Result<FrozenPlan> {
+    let policy = json!({
+        "max_retries": 0, "backoff_base_ms": 0, "backoff_multiplier": 1, "retryable_codes": [],
+        "jitter_enabled": false, "jitter_max_ms": 0, "max_delay_ms": 0,
+    });
+    let step = |at: usize| {
+        let parameters = if at == 0 { json!({ "n": 0 }) } else { json!({ "n": format!("{{{{s{}.n}}}}", at - 1) }) };
+        json!({
+            "step_id": format!("s{at}"), "skill_id": "nothing", "skill_version": "1.0.0",
+            "parameters": parameters, "retry_policy": policy, "on_error": "abort",
+        })
+    };
+    let card = RateCard::from_value(card())?;
+    Ok(FrozenPlan::from_value(json!({
+        "plan_id": format!("bench-{steps}"), "created_at": "2026-01-01T00:00:00Z", "agent_id": "bench", "goal": "cost",
+        "steps": (0..steps).map(step).collect::<Vec<_>>(),
+        "context": {
+            "budget_cents": 0, "allowed_skills": ["nothing"],
+            "budget_policy": {
+                "hard_limit": true, "per_step_max_cents": null, "alert_threshold_percent": 80, "admission": null,
+                "policy_version": "1.0.0",
+            },
+        },
+        "pins": {
+            "spec": "aos/1", "taxonomy_version": "1.1.0", "jitter": "sha256-be64-mod100/1",
+            "token_estimator": "bytes4-ceil/1", "rate_card": { "id": "bench", "hash": card.digest() },
+        },
+    }))?)
+}
+
+/// A skill that gives back what it was given.
+#[derive(Debug)]
+struct Nothing {
+    metadata: SkillMetadata,
+}
+
+impl Nothing {
+    fn new() -> Self {
+        let metadata = SkillMetadata {
+            skill_id: "nothing".to_owned(),
+            name: "Nothing".to_owned(),
+            version: "1.0.0".to_owned(),
+            description: "Gives back what it was given".to_owned(),
+            input_schema: json!({ "type": "object" }),
+            output_schema: json!({ "type": "object" }),
+            timeout_ms: 1_000,
+            cost_estimate_cents: 0,
+            retry: None,
+            permissions: Vec::new(),
+            side_effects: Vec::new(),
+            deterministic: true,
+            stable_fields: Vec::new(),
+            nondeterminism: None,
+            failure_modes: Vec::new(),
+            idempotency: IdempotencyClass::Natural,
+            cost_model: CostModel { rate_card_key: "nothing@1.0.0".to_owned() },
+            constraints: Map::new(),
+        };
+        Self { metadata }
+    }
+}
+
+impl PureSkill for Nothing {
+    fn metadata(&self) -> &SkillMetadata {
+        &self.metadata
+    }
+
+    fn effects(&self, _: &Map<String, Value>) -> Vec<Effect> {
+        Vec::new()
+    }
+
+    fn usage_bound(&self, _: &Map<String, Value>) -> Usage {
+        Usage::default()
+    }
+
+    fn check_input(&self, _: &Map<String, Value>) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl Skill for Nothing {
+    fn call<'a>(&'a self, call: Call<'a>) -> Calling<'a> {
+        let output = Value::Object(call.parameters.clone());
+        Box::pin(async move { Observation::success(output, "nothing was done") })
+    }
+}

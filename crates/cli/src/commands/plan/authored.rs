@@ -1,0 +1,74 @@
+//! Texts of plans, from files or stdin, and what whoever freezes them may decide.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use macp_plan_core::finding::Finding;
+use macp_plan_core::freeze::{self, FreezeOptions, Freezing};
+use macp_plan_core::plan::FrozenPlan;
+use macp_plan_core::skill::Catalog;
+use macp_wire::canonical;
+
+use crate::time::{now_ms, stamp};
+
+/// Reads a file, or stdin for `-`.
+pub(super) fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    if path == Path::new("-") {
+        let mut text = Vec::new();
+        std::io::stdin().lock().read_to_end(&mut text).context("cannot read stdin")?;
+        return Ok(text);
+    }
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// What to pin where the author left it open.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct PinArgs {
+    /// Version of the error taxonomy to pin if the plan names none; the newest if not given
+    #[arg(long, value_name = "VERSION")]
+    taxonomy: Option<String>,
+    /// Id of the rate card to pin if the plan names none; the built-in one if not given
+    #[arg(long, value_name = "ID")]
+    card: Option<String>,
+}
+
+impl PinArgs {
+    pub(super) fn options(&self, embed_rate_card: bool) -> FreezeOptions {
+        FreezeOptions {
+            plan_id: Some(uuid::Uuid::new_v4().to_string()),
+            created_at: Some(format!("{}Z", stamp(now_ms()).replace(' ', "T"))),
+            taxonomy_version: self.taxonomy.clone(),
+            rate_card: self.card.clone(),
+            embed_rate_card,
+            profile: None,
+        }
+    }
+}
+
+/// Freezes the text of a plan; a text that is no JSON is one more thing to find.
+pub(super) fn freeze(text: &[u8], catalog: &dyn Catalog, options: &FreezeOptions) -> Result<Freezing, Vec<Finding>> {
+    match canonical::parse(text) {
+        Ok(value) => freeze::freeze_with_notes(&value, catalog, options),
+        // The same words whoever asks.
+        Err(_) => Err(macp_plan_core::lint::lint(text, catalog, options)),
+    }
+}
+
+/// A plan to look at: a frozen one as it is, an authored one as it would be frozen.
+pub(super) fn frozen(path: &Path, catalog: &dyn Catalog) -> anyhow::Result<(Arc<FrozenPlan>, bool)> {
+    let text = read(path)?;
+    if let Ok(plan) = FrozenPlan::parse(&text) {
+        return Ok((Arc::new(plan), true));
+    }
+    let options = PinArgs { taxonomy: None, card: None }.options(false);
+    match freeze(&text, catalog, &options) {
+        Ok(freezing) => Ok((Arc::new(freezing.plan), false)),
+        Err(findings) => {
+            let first = findings.iter().find(|finding| finding.is_error());
+            let first = first.map(|finding| format!(": {finding}")).unwrap_or_default();
+            bail!("{} cannot be frozen{first}; `macp plan lint` tells everything", path.display())
+        }
+    }
+}

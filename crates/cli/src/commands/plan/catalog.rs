@@ -1,0 +1,34 @@
+//! Which skills and prices plans are looked at with where there is no server.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use macp_plan::registry::{self, Registry};
+use macp_plan::skills::SkillSettings;
+use macp_plan_core::skill::Catalog;
+
+use crate::settings::read_rate_card;
+
+/// Rate cards to know beside the one that comes with the runtime.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct CatalogArgs {
+    /// JSON file with a rate card to know beside the built-in one; may be given again
+    #[arg(long, value_name = "FILE", env = "MACP_RATE_CARDS", value_delimiter = ',')]
+    rate_card: Vec<PathBuf>,
+}
+
+impl CatalogArgs {
+    /// The skills of this program. None of them can reach anything.
+    pub(crate) fn registry(&self) -> anyhow::Result<Registry> {
+        let mut settings = SkillSettings::default();
+        // Nothing is called, so nobody has to be believed, and a machine without certificates is good enough.
+        settings.trust.system_roots = false;
+        settings.rate_cards = self.rate_card.iter().map(|path| read_rate_card(path)).collect::<Result<_, _>>()?;
+        registry::standard(&settings).context("the skills cannot be set up")
+    }
+
+    pub(crate) fn catalog(&self) -> anyhow::Result<Arc<dyn Catalog>> {
+        Ok(Arc::new(self.registry()?))
+    }
+}

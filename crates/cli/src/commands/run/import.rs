@@ -1,0 +1,93 @@
+//! `macp run import`: takes over a run that was exported elsewhere.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use macp_ledger::SqliteStore;
+use macp_plan::export::{self, ExportedRun, ImportError, Imported};
+use macp_plan::store::RunStore;
+use serde_json::json;
+
+use super::source::RUNS_DIRECTORY;
+use crate::Finding;
+use crate::output::{Output, Paint, causes};
+use crate::progress;
+use crate::remote::ServerArgs;
+use crate::text::clean;
+
+/// Bytes of a file sent at once.
+const CHUNK_BYTES: usize = 256 * 1024;
+
+/// Take over a finished run from a file
+///
+/// The file is checked from end to end first, and the run is stored whole or not at all. With --data it goes into that
+/// data directory, on which no server may be running.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// File written by `macp run export`
+    file: PathBuf,
+    /// Data directory to bring it into, instead of a server; created if it is missing
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding> {
+    let bytes = std::fs::read(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
+    // A bad file is told in the words of this program, before anyone else hears of it.
+    let exported = match export::read(bytes.as_slice()) {
+        Ok(exported) => exported,
+        Err(error) if error.bad_line().is_some() => return refused(&causes(&error.into()), output),
+        Err(error) => return Err(error.into()),
+    };
+    let (run_id, existing) = match &args.data {
+        Some(directory) => match into_directory(directory, exported).await? {
+            Ok(Imported::New { run_id, .. }) => (run_id.to_string(), false),
+            Ok(Imported::AlreadyThere { run_id }) => (run_id.to_string(), true),
+            Err(refusal) => return refused(&refusal, output),
+        },
+        None => {
+            let client = args.server.connect().await?;
+            let bar = progress::waiting("importing");
+            let bytes = bytes::Bytes::from(bytes);
+            let starts = (0..bytes.len()).step_by(CHUNK_BYTES);
+            let chunks: Vec<_> = starts.map(|start| bytes.slice(start..bytes.len().min(start + CHUNK_BYTES))).collect();
+            let answer = client.import_run(tokio_stream::iter(chunks)).await;
+            bar.finish_and_clear();
+            let answer = answer?;
+            (answer.run_id, answer.existing)
+        }
+    };
+    if output.is_json() {
+        output.value(&json!({ "ok": true, "run_id": run_id, "new": !existing }))?;
+    } else if existing {
+        output.line(format!("{} is there already, with the same journal", clean(&run_id)))?;
+    } else {
+        output.line(format!("{} {}", output.paint(Paint::Good, "imported"), clean(&run_id)))?;
+    }
+    Ok(Finding::Positive)
+}
+
+/// The inner error is about the run, the outer one about the work.
+async fn into_directory(directory: &Path, exported: ExportedRun) -> anyhow::Result<Result<Imported, String>> {
+    let store = SqliteStore::open(&directory.join(RUNS_DIRECTORY))?;
+    let runs = RunStore::open(Arc::new(store))?;
+    let imported = runs.import(exported).await;
+    runs.shutdown().await;
+    match imported {
+        Ok(imported) => Ok(Ok(imported)),
+        Err(error @ (ImportError::Open(_) | ImportError::Differs(_))) => Ok(Err(error.to_string())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn refused(problem: &str, output: &Output) -> anyhow::Result<Finding> {
+    if output.is_json() {
+        output.value(&json!({ "ok": false, "message": problem }))?;
+    } else {
+        output.line(format!("{}: {}", output.paint(Paint::Bad, "not imported"), clean(problem)))?;
+    }
+    Ok(Finding::Negative)
+}

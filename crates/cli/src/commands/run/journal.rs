@@ -1,0 +1,99 @@
+//! Entries of a journal as people read them.
+
+use macp_plan_core::journal::{Body, Class, DedupeVerdict, Entry, LimiterVerdict};
+use serde_json::Value;
+
+use crate::money::{cents, span};
+use crate::output::Paint;
+use crate::table::{Cell, Column, left, right};
+use crate::text::{clean, count, cut};
+
+pub(super) const COLUMNS: &[Column] =
+    &[right("SEQ", 5), left("CLASS", 8), left("ENTRY", 16), left("STEP", 10), right("TRY", 3), left("WHAT", 4)];
+
+/// Characters of an entry's content shown in a table.
+const DETAIL_CHARACTERS_MAX: usize = 96;
+
+pub(super) fn row(entry: &Entry) -> Vec<Cell> {
+    let class = match entry.body.class() {
+        Class::Input => Cell::painted(Paint::Name, "input"),
+        Class::Decision => Cell::painted(Paint::Faint, "decision"),
+    };
+    vec![
+        entry.seq.to_string().into(),
+        class,
+        Cell::painted(Paint::Bold, entry.body.kind()),
+        clean(entry.body.step_id().unwrap_or_default()).into(),
+        entry.body.attempt().map(|attempt| attempt.to_string()).unwrap_or_default().into(),
+        cut(&clean(&detail(&entry.body)), DETAIL_CHARACTERS_MAX).into(),
+    ]
+}
+
+/// What an entry says, in a few words.
+fn detail(body: &Body) -> String {
+    match body {
+        Body::RunStarted(start) => format!("plan {} {} epoch {}", start.plan_id, start.plan_hash, start.epoch),
+        Body::Admission(admission) => match &admission.code {
+            _ if admission.admitted => "admitted".to_owned(),
+            Some(code) => format!("refused: {code}"),
+            None => "refused".to_owned(),
+        },
+        Body::StepStarted { request_digest, .. } => match request_digest {
+            Some(digest) => format!("request {digest}"),
+            None => "a reference does not resolve".to_owned(),
+        },
+        Body::BudgetChecked { required, remaining, allowed, .. } => {
+            let left = u64::try_from(*remaining).map_or_else(|_| "nothing".to_owned(), cents);
+            let verdict = if *allowed { "allowed" } else { "refused" };
+            format!("{verdict}: needs {}, has {left}", cents(*required))
+        }
+        Body::LimiterVerdict { verdict, .. } => match verdict {
+            LimiterVerdict::Allowed => "allowed".to_owned(),
+            LimiterVerdict::RateLimited => "refused: too many calls in a minute".to_owned(),
+            LimiterVerdict::ConcurrencyLimited => "refused: too many calls at once".to_owned(),
+        },
+        Body::DedupeVerdict { verdict, reused_run_id, effect_key, .. } => match (verdict, reused_run_id) {
+            (DedupeVerdict::New, _) => format!("new {effect_key}"),
+            (DedupeVerdict::Duplicate, Some(run)) => format!("done before, by run {run}"),
+            (DedupeVerdict::Duplicate, None) => "done before".to_owned(),
+            (DedupeVerdict::Conflict, _) => format!("another request has {effect_key}"),
+        },
+        Body::EffectIntent { effect_type, target, effect_key, .. } => format!("{effect_type} to {target} {effect_key}"),
+        Body::AttemptObserved { cause, usage, .. } => {
+            let cause = compact(&serde_json::to_value(cause).unwrap_or_default());
+            let usage = usage.as_ref().map(|usage| compact(&serde_json::to_value(usage).unwrap_or_default()));
+            [Some(cause), usage].into_iter().flatten().collect::<Vec<_>>().join("; ")
+        }
+        Body::AttemptJudged { code, cost_microcents, retry, .. } => {
+            format!("{code}, {}{}", cents(*cost_microcents), if *retry { ", again" } else { "" })
+        }
+        Body::RetryScheduled { backoff_ms, .. } => format!("after {}", span(*backoff_ms)),
+        Body::StepFinished(step) => {
+            let status = compact(&serde_json::to_value(step.status).unwrap_or_default());
+            let attempts = count(step.total_attempts.into(), "attempt", "attempts");
+            format!("{status} {} after {attempts}, {}", step.code, cents(step.cost_microcents))
+        }
+        Body::Observed { facts, .. } => compact(&serde_json::to_value(facts).unwrap_or_default()),
+        Body::CancelRequested { by, reason } => format!("by {by}: {reason}"),
+        Body::DeadlineReached { limit_ms } => format!("after {}", span(*limit_ms)),
+        Body::BudgetAlert { threshold_percent, spent } => {
+            format!("{} spent, more than {threshold_percent} % of the budget", cents(*spent))
+        }
+        Body::RunFinished(run) => {
+            let status = compact(&serde_json::to_value(run.status).unwrap_or_default());
+            format!("{status} {}, {}, {}", run.final_code, cents(run.total_cost_microcents), run.behavior_digest)
+        }
+    }
+}
+
+/// A small value as `name=value` pairs.
+fn compact(value: &Value) -> String {
+    match value {
+        Value::Object(members) => {
+            let pairs = members.iter().filter(|(_, value)| !matches!(value, Value::Null | Value::Bool(false)));
+            pairs.map(|(name, value)| format!("{name}={}", compact(value))).collect::<Vec<_>>().join(" ")
+        }
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,85 @@
+//! `macp run`: plans being executed, and what became of them. Reading works on exported files and data directories too.
+
+mod control;
+mod corpus;
+mod corpus_check;
+mod diff;
+mod export;
+mod follow;
+mod import;
+mod journal;
+mod lineage;
+mod list;
+mod log;
+mod mock;
+mod replay;
+mod report;
+mod result;
+mod show;
+mod source;
+mod start;
+mod summary;
+mod verify;
+mod watch;
+mod why;
+
+pub(crate) use source::{PlaceArgs, RUNS_DIRECTORY};
+pub(crate) use summary::status_word;
+
+use crate::Finding;
+use crate::output::Output;
+
+/// Execute plans, look at runs, replay and compare them
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    Start(start::Args),
+    List(list::Args),
+    Show(show::Args),
+    Log(log::Args),
+    Watch(watch::Args),
+    Cancel(control::CancelArgs),
+    Retry(start::RetryArgs),
+    Resolve(control::ResolveArgs),
+    Replay(replay::Args),
+    Diff(diff::Args),
+    Lineage(lineage::Args),
+    Export(export::Args),
+    Import(import::Args),
+    Verify(verify::Args),
+    #[command(subcommand)]
+    Corpus(corpus::Command),
+}
+
+impl Command {
+    pub(crate) async fn run(self, output: &Output) -> anyhow::Result<Finding> {
+        match self {
+            Command::Start(args) => start::run(args, output).await,
+            Command::List(args) => list::run(args, output).await,
+            Command::Show(args) => show::run(args, output).await,
+            Command::Log(args) => log::run(args, output).await,
+            Command::Watch(args) => watch::run(&args, output).await,
+            Command::Cancel(args) => control::cancel(&args, output).await,
+            Command::Retry(args) => start::retry(args, output).await,
+            Command::Resolve(args) => control::resolve(args, output).await,
+            Command::Replay(args) => replay::run(args, output).await,
+            Command::Diff(args) => diff::run(&args, output).await,
+            Command::Lineage(args) => lineage::run(&args, output).await,
+            Command::Export(args) => export::run(&args, output).await,
+            Command::Import(args) => import::run(&args, output).await,
+            Command::Verify(args) => verify::run(args, output).await,
+            Command::Corpus(command) => command.run(output).await,
+        }
+    }
+}
+
+/// Exit codes of comparisons leave 2 to wrong usage: whatever else goes wrong is 1.
+pub(crate) fn exit_by_verdict(found: anyhow::Result<Finding>, output: &Output) -> anyhow::Result<Finding> {
+    match found {
+        Err(error) if !output.is_unread() => {
+            output.flush()?;
+            output.failure(&error);
+            Ok(Finding::Negative)
+        }
+        found => found,
+    }
+}

@@ -1,0 +1,195 @@
+//! `macp run replay`: a recorded run, decided once more.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use macp_client::{Client, RunReplayed};
+use macp_plan::result::traced;
+use macp_plan_core::compare::{Report, Verdict};
+use macp_plan_core::replay::WhatIf;
+use macp_wire::plan::v1::{ReplayMode, ReplayRequest};
+use serde_json::{Value, json};
+
+use super::mock::mock;
+use super::source::{Place, RunArgs, Unreadable};
+use super::{exit_by_verdict, report};
+use crate::Finding;
+use crate::commands::plan::CatalogArgs;
+use crate::output::{Output, Paint};
+use crate::progress;
+use crate::settings::read_rate_card;
+use crate::text::clean;
+
+/// Replay a run and tell what differs and whose doing that is
+///
+/// A mock replay feeds the recorded answers to the decision core and takes every decision again; it calls nothing and
+/// works on exported files. A full replay executes the plan against the live world once more, with the same effect
+/// keys, and needs a server. Exit codes: 0 match, 10 diverged, 11 explained, 12 not comparable, 2 usage, 1 anything
+/// else.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    run: RunArgs,
+    /// Against the recording, or against the live world
+    #[arg(long, value_enum, default_value = "mock")]
+    mode: ModeArg,
+    /// Put another pin in, as skill=ID@VERSION, taxonomy=VERSION or card=FILE; such a replay never says match
+    #[arg(long, value_name = "PIN=VALUE", value_parser = substitution)]
+    what_if: Vec<Substitution>,
+    /// With a full replay: allow this step to repeat effects that nothing recognises as repetitions
+    #[arg(long, value_name = "STEP")]
+    allow_step: Vec<String>,
+    #[command(flatten)]
+    catalog: CatalogArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum ModeArg {
+    Mock,
+    Full,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Substitution {
+    Skill { id: String, version: String },
+    Taxonomy(String),
+    Card(PathBuf),
+}
+
+fn substitution(text: &str) -> Result<Substitution, String> {
+    let wrong = || format!("{text:?} is not skill=ID@VERSION, taxonomy=VERSION or card=FILE");
+    let (pin, value) = text.split_once('=').ok_or_else(wrong)?;
+    match (pin, value) {
+        (_, "") => Err(wrong()),
+        ("skill", value) => {
+            let (id, version) = value.split_once('@').ok_or_else(wrong)?;
+            Ok(Substitution::Skill { id: id.to_owned(), version: version.to_owned() })
+        }
+        ("taxonomy", version) => Ok(Substitution::Taxonomy(version.to_owned())),
+        ("card", path) => Ok(Substitution::Card(path.into())),
+        _ => Err(wrong()),
+    }
+}
+
+pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
+    exit_by_verdict(replay(args, output).await, output)
+}
+
+async fn replay(args: Args, output: &Output) -> anyhow::Result<Finding> {
+    let what_if = what_if(&args.what_if)?;
+    if args.mode == ModeArg::Full && !what_if.is_empty() {
+        bail!("a what-if is a mock replay; leave --mode full away");
+    }
+    if args.mode == ModeArg::Mock && !args.allow_step.is_empty() {
+        bail!("a mock replay repeats nothing; --allow-step is for --mode full");
+    }
+    let text = match args.run.place() {
+        Place::Server { server, run_id } => {
+            let client = server.connect().await?;
+            remote(&client, request(run_id, args.mode, args.allow_step, what_if)?).await?
+        }
+        _ if args.mode == ModeArg::Full => bail!("a full replay executes the plan again, which a server has to do"),
+        place => match place.load().await {
+            Ok(recorded) => {
+                let report = mock(&recorded, what_if, &args.catalog.catalog()?)?;
+                serde_json::to_string(&traced(&report))?
+            }
+            Err(Unreadable::Damaged(problem)) => return damaged(&problem, output),
+            Err(Unreadable::Failed(error)) => return Err(error),
+        },
+    };
+    let report: Report = serde_json::from_str(&text).context("the report cannot be read")?;
+    if output.is_json() {
+        output.value(&serde_json::from_str::<Value>(&text)?)?;
+    } else {
+        report::show(&report, output)?;
+    }
+    Ok(Finding::Verdict(report.verdict))
+}
+
+fn what_if(substitutions: &[Substitution]) -> anyhow::Result<WhatIf> {
+    let mut what_if = WhatIf::default();
+    for substitution in substitutions {
+        match substitution {
+            Substitution::Skill { id, version } => {
+                what_if.skills.insert(id.clone(), version.clone());
+            }
+            Substitution::Taxonomy(version) => what_if.taxonomy_version = Some(version.clone()),
+            Substitution::Card(path) => what_if.rate_card = Some(read_rate_card(path)?),
+        }
+    }
+    Ok(what_if)
+}
+
+fn request(
+    run_id: String,
+    mode: ModeArg,
+    allow_step_ids: Vec<String>,
+    what_if: WhatIf,
+) -> anyhow::Result<ReplayRequest> {
+    let mode = match mode {
+        ModeArg::Mock => ReplayMode::Mock,
+        ModeArg::Full => ReplayMode::Full,
+    };
+    let card = what_if.rate_card.as_ref().map(serde_json::to_string).transpose()?;
+    let what_if_skills: BTreeMap<String, String> = what_if.skills;
+    Ok(ReplayRequest {
+        run_id,
+        mode: mode.into(),
+        allow_step_ids,
+        what_if_skills: what_if_skills.into_iter().collect(),
+        what_if_taxonomy_version: what_if.taxonomy_version.unwrap_or_default(),
+        what_if_rate_card_json: card.unwrap_or_default(),
+    })
+}
+
+/// The report of a replay that a server makes.
+async fn remote(client: &Client, request: ReplayRequest) -> anyhow::Result<String> {
+    let mut events = client.replay_run(request).await?;
+    let bar = progress::bar(Some(0), "replaying");
+    let report = loop {
+        match events.next().await {
+            Ok(Some(RunReplayed::Progress(progress))) => {
+                bar.set_length(progress.steps_total.into());
+                bar.set_position(progress.steps_done.into());
+            }
+            Ok(Some(RunReplayed::Report(report))) => break Ok(report),
+            Ok(None) => break Err(anyhow::anyhow!("the server ended the replay without a report")),
+            Err(error) => break Err(error.into()),
+        }
+    };
+    bar.finish_and_clear();
+    report
+}
+
+/// A run that cannot be believed is compared with nothing, and where it breaks is told.
+fn damaged(problem: &str, output: &Output) -> anyhow::Result<Finding> {
+    if output.is_json() {
+        let violation = json!({ "kind": "journal", "subject": "recording", "why": problem });
+        output.value(&json!({
+            "replay_mode": "mock_replay", "verdict": Verdict::NotComparable, "what_if": false, "behavior_match": {},
+            "mismatches": [], "pin_violations": [violation],
+        }))?;
+    } else {
+        let word = output.paint(Paint::Warn, "NOT COMPARABLE");
+        output.line(format!("{word}: the recording is damaged: {}", clean(problem)))?;
+    }
+    Ok(Finding::Verdict(Verdict::NotComparable))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn substitutions_name_a_pin_and_a_value() {
+        let skill = Substitution::Skill { id: "http_call".to_owned(), version: "2.0.0".to_owned() };
+        assert_eq!(substitution("skill=http_call@2.0.0"), Ok(skill));
+        assert_eq!(substitution("taxonomy=1.0.0"), Ok(Substitution::Taxonomy("1.0.0".to_owned())));
+        assert_eq!(substitution("card=a=b.json"), Ok(Substitution::Card("a=b.json".into())));
+        for wrong in ["", "skill", "skill=http_call", "taxonomy=", "price=1", "=1"] {
+            assert!(substitution(wrong).is_err(), "{wrong}");
+        }
+    }
+}

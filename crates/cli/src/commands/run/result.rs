@@ -1,0 +1,124 @@
+//! The result of a run on one screen.
+
+use macp_plan::result::{RunResult, StepResult};
+use macp_plan_core::plan::StepStatus;
+
+use super::summary::{status_paint, status_word};
+use super::why::{explain, narrate};
+use crate::money::{cents, span};
+use crate::output::{Output, Paint};
+use crate::table::{Cell, Column, Table, left, right};
+use crate::text::clean;
+
+const COLUMNS: &[Column] = &[
+    left("STEP", 8),
+    left("STATUS", 7),
+    left("CODE", 10),
+    right("ATTEMPTS", 8),
+    right("RETRIES", 7),
+    right("COST", 4),
+    right("TOOK", 4),
+    left("EFFECTS", 7),
+];
+
+pub(super) fn show(result: &RunResult, output: &Output) -> anyhow::Result<()> {
+    if output.is_json() {
+        output.value(result)?;
+        return Ok(());
+    }
+    heading(result, output)?;
+    let rows: Vec<Vec<Cell>> = result.steps.iter().map(row).chain(result.not_reached.iter().map(not_reached)).collect();
+    if !rows.is_empty() {
+        output.line("")?;
+        let table = Table::fitted(COLUMNS, &rows);
+        output.line(table.header(output))?;
+        rows.iter().try_for_each(|row| output.line(table.row(output, row)))?;
+    }
+    output.line("")?;
+    for sentence in explain(result) {
+        output.line(clean(&sentence))?;
+    }
+    for step in result.steps.iter().filter(|step| step.attempts.len() > 1) {
+        output.line(output.paint(Paint::Faint, clean(&narrate(step))))?;
+    }
+    Ok(())
+}
+
+fn heading(result: &RunResult, output: &Output) -> anyhow::Result<()> {
+    line(output, "run", output.paint(Paint::Bold, clean(&result.run_id)))?;
+    let code = result.final_code.as_deref().map(|code| format!("  {}", clean(code))).unwrap_or_default();
+    line(
+        output,
+        "status",
+        format!("{}{code}", output.paint(status_paint(result.status), status_word(&result.status))),
+    )?;
+    line(output, "plan", format!("{}  {}", clean(&result.plan_id), result.plan_hash))?;
+    line(output, "agent", clean(&result.agent_id))?;
+    if let Some(session) = &result.session {
+        line(
+            output,
+            "session",
+            format!("{}, commitment {}", clean(&session.session_id), clean(&session.commitment_hash)),
+        )?;
+    }
+    if let Some(original) = &result.original_run_id {
+        line(output, "replay of", clean(original))?;
+    }
+    if let Some(parent) = &result.parent_run_id {
+        line(output, "retry of", clean(parent))?;
+    }
+    if result.epoch != 1 {
+        line(output, "epoch", result.epoch)?;
+    }
+    let took = result.duration_ms.map(|ms| format!(", took {}", span(ms))).unwrap_or_default();
+    line(output, "started", format!("{}{took}", clean(&result.started_at)))?;
+    let spent = cents(result.total_cost_microcents);
+    match &result.budget {
+        Some(budget) => line(output, "cost", format!("{spent} of {}", cents(budget.budget))),
+        None => line(output, "cost", spent),
+    }
+}
+
+fn row(step: &StepResult) -> Vec<Cell> {
+    let outcome = &step.outcome;
+    let status = match outcome.status {
+        StepStatus::Success => Cell::painted(Paint::Good, "success"),
+        StepStatus::Partial => Cell::painted(Paint::Warn, "partial"),
+        StepStatus::Skipped => Cell::painted(Paint::Faint, "skipped"),
+        StepStatus::Failure => Cell::painted(Paint::Bad, "failure"),
+    };
+    vec![
+        Cell::painted(Paint::Bold, clean(&step.step_id)),
+        status,
+        clean(&step.final_code).into(),
+        step.attempts.len().to_string().into(),
+        step.retry_count.to_string().into(),
+        cents(outcome.cost_microcents).into(),
+        span(outcome.latency_ms).into(),
+        effects(step).into(),
+    ]
+}
+
+fn not_reached(step_id: &String) -> Vec<Cell> {
+    vec![Cell::painted(Paint::Faint, clean(step_id)), Cell::painted(Paint::Faint, "not reached")]
+}
+
+/// Effects in order; repetitions of one target are counted.
+fn effects(step: &StepResult) -> String {
+    let mut told: Vec<(String, u32)> = Vec::new();
+    for effect in &step.outcome.side_effects {
+        let name = format!("{} {}", clean(&effect.kind), clean(&effect.target));
+        match told.last_mut() {
+            Some((last, times)) if *last == name => *times += 1,
+            _ => told.push((name, 1)),
+        }
+    }
+    let told = told.into_iter().map(|(name, times)| if times == 1 { name } else { format!("{name} ×{times}") });
+    told.collect::<Vec<_>>().join(", ")
+}
+
+fn line(output: &Output, name: &str, value: impl std::fmt::Display) -> anyhow::Result<()> {
+    let gap = 10_usize.saturating_sub(name.chars().count());
+    output.line(format!("{}{:gap$} {value}", output.paint(Paint::Faint, name), ""))?;
+    Ok(())
+}

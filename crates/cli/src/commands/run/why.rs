@@ -1,0 +1,131 @@
+//! Why a run stopped and what to do about it, in words.
+
+use macp_plan::result::{RunResult, StepResult};
+use macp_plan::store::Status;
+use macp_plan_core::journal::{Stop, StopReason};
+use macp_plan_core::taxonomy;
+use serde_json::Value;
+
+use crate::money::{cents, span};
+use crate::text::count;
+
+/// A few sentences: what happened, and what an operator can do.
+pub(super) fn explain(result: &RunResult) -> Vec<String> {
+    let run_id = &result.run_id;
+    match (result.status, &result.stop) {
+        (Status::Running, _) => {
+            let done = count(result.steps.len() as u64, "step has", "steps have");
+            vec![format!("The run is under way: {done} ended. Follow it with `macp run watch {run_id}`.")]
+        }
+        (Status::Succeeded, _) => succeeded(result),
+        (Status::Rejected, _) => rejected(result),
+        (Status::Cancelled, stop) => cancelled(result, stop.as_ref()),
+        (Status::InDoubt, Some(stop)) => in_doubt(result, stop),
+        (Status::BudgetExceeded, Some(stop)) => budget(result, stop),
+        (_, Some(stop)) => stopped(result, stop),
+        (_, None) => vec!["The run ended, and its record does not say why.".to_owned()],
+    }
+}
+
+fn succeeded(result: &RunResult) -> Vec<String> {
+    let mut told = vec!["Every step was reached, and nothing stopped the run.".to_owned()];
+    let failed: Vec<&str> = result
+        .steps
+        .iter()
+        .filter(|step| step.final_code.starts_with("ERR_"))
+        .map(|step| step.step_id.as_str())
+        .collect();
+    if !failed.is_empty() {
+        told.push(format!("The run went on past failures at {}, as the plan allows.", failed.join(", ")));
+    }
+    told
+}
+
+fn rejected(result: &RunResult) -> Vec<String> {
+    let mut told = vec!["Nothing was called: the plan cannot run here.".to_owned()];
+    for finding in &result.findings {
+        let step = finding.step_id.as_ref().map(|step| format!("step {step}: ")).unwrap_or_default();
+        told.push(format!("- {step}{} [{}]", finding.explanation, finding.code));
+    }
+    told
+}
+
+fn cancelled(result: &RunResult, stop: Option<&Stop>) -> Vec<String> {
+    let at = stop.and_then(|stop| stop.step_id.as_ref()).map(|step| format!(" before step {step}")).unwrap_or_default();
+    let who = match &result.cancelled {
+        Some(cancelled) if cancelled.reason.is_empty() => format!(" by {}", cancelled.by),
+        Some(cancelled) => format!(" by {}: {}", cancelled.by, cancelled.reason),
+        None => String::new(),
+    };
+    vec![format!("The run was cancelled{at}{who}."), retry(result)]
+}
+
+fn in_doubt(result: &RunResult, stop: &Stop) -> Vec<String> {
+    let step_id = stop.step_id.as_deref().unwrap_or_default();
+    let effect = step(result, step_id).and_then(|step| step.outcome.side_effects.last());
+    let (target, key) = match effect {
+        Some(effect) => (format!(" to {}", effect.target), format!(" Its key is {}.", effect.effect_key)),
+        None => (String::new(), String::new()),
+    };
+    let run_id = &result.run_id;
+    vec![
+        format!("The call of step {step_id}{target} was out when the process ended, and its answer is lost."),
+        format!("Repeating it could do it twice, so nobody has: find out at the target whether it took place.{key}"),
+        format!("Then say so: `macp run resolve {run_id} --step {step_id} --as success|failure --note TEXT`,"),
+        format!("and go on with `macp run retry {run_id}`."),
+    ]
+}
+
+fn budget(result: &RunResult, stop: &Stop) -> Vec<String> {
+    let step_id = stop.step_id.as_deref().unwrap_or_default();
+    let details = step(result, step_id).map(|step| &step.outcome.details);
+    let amount = |name: &str| details.and_then(|details| details.get(name)).and_then(Value::as_u64).map(cents);
+    let numbers = match (amount("required"), amount("remaining")) {
+        (Some(required), Some(remaining)) => format!(": it needs up to {required}, and {remaining} remain"),
+        _ => String::new(),
+    };
+    vec![
+        format!("The budget does not allow step {step_id}{numbers}."),
+        "Freeze a plan with a larger budget_cents, or with cheaper steps; a frozen plan keeps its budget.".to_owned(),
+    ]
+}
+
+fn stopped(result: &RunResult, stop: &Stop) -> Vec<String> {
+    let step_id = stop.step_id.as_deref().unwrap_or_default();
+    if stop.reason == StopReason::Deadline {
+        return vec![format!("The deadline of the run passed before step {step_id} was done."), retry(result)];
+    }
+    let step = step(result, step_id);
+    let attempts = step.map(|step| step.attempts.len() as u64).unwrap_or_default();
+    let after = if attempts > 1 { format!(" after {attempts} attempts") } else { String::new() };
+    let said = step.map(|step| step.outcome.message.as_str()).filter(|text| !text.is_empty());
+    let said = said.map(|text| format!(" {text}")).unwrap_or_default();
+    let mut told = vec![format!("Step {step_id} ended with {}{after}, which stopped the run.{said}", stop.code)];
+    if let Some(explanation) = taxonomy::explain(&stop.code) {
+        told.push(format!("{} {}", explanation.meaning, explanation.action));
+    }
+    told.push(retry(result));
+    told
+}
+
+fn retry(result: &RunResult) -> String {
+    format!("`macp run retry {}` tries the rest again and calls no finished step twice.", result.run_id)
+}
+
+fn step<'a>(result: &'a RunResult, step_id: &str) -> Option<&'a StepResult> {
+    result.steps.iter().find(|step| step.step_id == step_id)
+}
+
+/// The attempts of a step on one line: `s1: ERR_HTTP_503, 120 ms later OK_HTTP_CALL`.
+pub(super) fn narrate(step: &StepResult) -> String {
+    let mut text = format!("{}: ", step.step_id);
+    let mut wait = None;
+    for attempt in &step.attempts {
+        if let Some(ms) = wait {
+            text.push_str(&format!(", {} later ", span(ms)));
+        }
+        text.push_str(&attempt.code);
+        wait = attempt.backoff_ms.or(Some(0));
+    }
+    text
+}

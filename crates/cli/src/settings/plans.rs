@@ -1,0 +1,108 @@
+//! How plans are executed, as the settings say it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use macp_edge::PlanSettings;
+use macp_ledger::Store;
+use macp_plan::egress::{self, Egress};
+use macp_plan::executor::ExecutorSettings;
+use macp_plan::session::SessionSettings;
+use macp_plan::skills::SkillSettings;
+use macp_plan::skills::llm_invoke::LlmProvider;
+use macp_wire::canonical;
+use serde_json::Value;
+
+/// Settings of plans, before their files are read.
+#[derive(Clone, Debug)]
+pub(crate) struct Plans {
+    pub(crate) enabled: bool,
+    pub(crate) skills: SkillSettings,
+    pub(crate) executor: ExecutorSettings,
+    pub(crate) sessions: SessionSettings,
+    pub(crate) import_bytes_max: usize,
+    /// Files with rate cards beside the one that comes with the runtime.
+    pub(crate) rate_cards: Vec<PathBuf>,
+    /// PEM file with authorities to believe beside those of the system.
+    pub(crate) authorities: Option<PathBuf>,
+}
+
+impl Plans {
+    pub(super) fn new() -> Plans {
+        Plans {
+            enabled: true,
+            skills: SkillSettings::default(),
+            executor: ExecutorSettings::default(),
+            sessions: SessionSettings::default(),
+            import_bytes_max: 0,
+            rate_cards: Vec::new(),
+            authorities: None,
+        }
+    }
+
+    /// Reads the files; none if no plans are to be executed.
+    pub(crate) fn load(
+        &self,
+        store: impl FnOnce() -> anyhow::Result<Arc<dyn Store>>,
+    ) -> anyhow::Result<Option<PlanSettings>> {
+        if !self.enabled {
+            return Ok(None);
+        }
+        let mut skills = self.skills.clone();
+        skills.rate_cards = self.rate_cards.iter().map(|path| read_rate_card(path)).collect::<Result<_, _>>()?;
+        if let Some(path) = &self.authorities {
+            let pem = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            skills.trust.roots_pem.push(pem);
+        }
+        Ok(Some(PlanSettings {
+            skills,
+            executor: self.executor.clone(),
+            sessions: self.sessions.clone(),
+            import_bytes_max: self.import_bytes_max,
+            ..PlanSettings::new(store()?)
+        }))
+    }
+}
+
+/// A rate card as data; whether it is one is for the registry to say.
+pub(crate) fn read_rate_card(path: &Path) -> anyhow::Result<Value> {
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read the rate card {}", path.display()))?;
+    canonical::parse(&bytes).with_context(|| format!("the rate card {} is no valid JSON", path.display()))
+}
+
+/// Puts a rule about outbound calls in its place if it can be read.
+pub(super) fn set_egress(plans: &mut Plans, set: impl FnOnce(&mut egress::Settings)) -> Result<(), String> {
+    let mut alone = egress::Settings::default();
+    set(&mut alone);
+    // The setting is named by whoever tells the problem.
+    let plain = |error: egress::SettingsError| {
+        let text = error.to_string();
+        text.split_once(": ").map_or(text.clone(), |(_, problem)| problem.to_owned())
+    };
+    Egress::new(&alone).map_err(plain)?;
+    let egress::Settings { allow_hosts, allow_private_hosts, allow_networks, .. } = alone;
+    let target = &mut plans.skills.egress;
+    target.allow_hosts.extend(allow_hosts);
+    target.allow_private_hosts.extend(allow_private_hosts);
+    target.allow_networks.extend(allow_networks);
+    Ok(())
+}
+
+/// `[[providers]]` of the config file.
+pub(super) fn providers(value: toml::Value) -> Result<Vec<LlmProvider>, String> {
+    value.try_into().map_err(|error: toml::de::Error| format!("providers: {}", error.message().trim()))
+}
+
+/// `[scopes.NAME]` of the config file.
+pub(super) fn scopes(value: toml::Value) -> Result<super::file::Scopes, String> {
+    let tables: toml::Table =
+        value.try_into().map_err(|_| "scopes: needs tables such as [scopes.release-team]".to_owned())?;
+    let mut scopes = super::file::Scopes::new();
+    for (name, table) in tables {
+        let scope =
+            table.try_into().map_err(|error: toml::de::Error| format!("scopes.{name}: {}", error.message().trim()))?;
+        scopes.insert(name, scope);
+    }
+    Ok(scopes)
+}

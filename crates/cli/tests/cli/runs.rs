@@ -1,0 +1,470 @@
+//! Plans executed by a real server against a real target, as an operator drives them.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+
+use crate::plan::example;
+use crate::support::{Run, Running, Server, command, macp};
+use crate::target::{Answer, Target};
+
+const ORDERS: &str = include_str!("../../../../examples/plans/site/orders.json");
+
+/// A server whose plans may call loopback.
+pub(crate) fn serve(data: &Path) -> Server {
+    Server::with(
+        command()
+            .args(["serve", "--listen", "127.0.0.1:0", "--egress-allow-http"])
+            .args(["--egress-allow-private-hosts", "127.0.0.1", "--data"])
+            .arg(data),
+    )
+}
+
+/// Freezes a plan beside the data.
+pub(crate) fn freeze(place: &Path, name: &str, plan: &str) -> String {
+    let (authored, frozen) = (place.join(format!("{name}.json")), place.join(format!("{name}.plan")));
+    std::fs::write(&authored, plan).unwrap();
+    let frozen = frozen.to_str().unwrap().to_owned();
+    macp(&["plan", "freeze", authored.to_str().unwrap(), "-o", &frozen]).exits(0);
+    frozen
+}
+
+/// The plan of the examples, aimed at a target.
+fn orders(place: &Path, target: &Target) -> String {
+    let plan = std::fs::read_to_string(example()).unwrap();
+    freeze(place, "orders", &plan.replace("127.0.0.1:8000", &target.address.to_string()))
+}
+
+/// A plan that posts once per step; `dedupes` says whether the target recognises keys.
+pub(crate) fn posts(place: &Path, name: &str, target: &Target, steps: usize, dedupes: bool) -> String {
+    let steps: Vec<Value> = (0..steps)
+        .map(|step| {
+            let url = target.url(&format!("/{name}/{step}"));
+            let parameters = json!({"method": "POST", "url": url, "body": {"n": step}, "target_dedupes": dedupes});
+            json!({"step_id": format!("s{step}"), "skill_id": "http_call", "skill_version": "1.2.0",
+                   "parameters": parameters})
+        })
+        .collect();
+    let plan = json!({
+        "plan_id": name, "agent_id": "poster", "goal": "Post", "steps": steps,
+        "context": {"budget_cents": 5, "allowed_skills": ["http_call"]},
+    });
+    freeze(place, name, &plan.to_string())
+}
+
+/// The result at the end of what `run start --json` prints.
+#[track_caller]
+fn result(run: &Run) -> Value {
+    run.values().pop().expect("a result")
+}
+
+fn codes(result: &Value) -> Vec<&str> {
+    result["steps"].as_array().unwrap().iter().map(|step| step["final_code"].as_str().unwrap()).collect()
+}
+
+struct Place {
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        Place { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn data(&self) -> PathBuf {
+        self.path().join("data")
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.path().join(name).to_str().unwrap().to_owned()
+    }
+}
+
+/// Everything an operator does with the example of the tutorial.
+#[test]
+fn the_example_runs_and_proves_itself_everywhere() {
+    let place = Place::new();
+    let target = Target::start(|request, _| match request.path.as_str() {
+        "/orders.json" => Answer::ok(ORDERS),
+        "/notice-3.txt" => Answer::ok("Three orders: ship them together."),
+        _ => Answer::status(404),
+    });
+    let plan = orders(place.path(), &target);
+    let server = serve(&place.data());
+    let told = server.macp(&["run", "start", &plan]).exits(0).stdout;
+    for part in ["started ", "✓ fetch  OK_HTTP_CALL", "succeeded  OK_HTTP_CALL", "nothing stopped the run"] {
+        assert!(told.contains(part), "{part}\n{told}");
+    }
+    let listed = server.macp(&["--json", "run", "list", "--status", "succeeded"]).exits(0).value();
+    let run = listed["run_id"].as_str().unwrap();
+    assert_eq!((listed["steps_done"].as_u64(), listed["agent_id"].as_str()), (Some(3), Some("reporter")));
+    for nothing in [["--agent", "other"], ["--code", "ERR_TIMEOUT"], ["--session", "s"], ["--plan", "other"]] {
+        let none = server.macp(&[&["--json", "run", "list"], &nothing[..]].concat()).exits(0);
+        assert!(none.values().is_empty(), "{nothing:?}: {none:?}");
+    }
+
+    let shown = server.macp(&["--json", "run", "show", run]).exits(0).value();
+    assert_eq!(codes(&shown), ["OK_HTTP_CALL", "OK_JSON_TRANSFORM", "OK_HTTP_CALL"]);
+    let log = server.macp(&["--json", "run", "log", run]).exits(0).values();
+    assert_eq!((log[0]["type"].as_str(), log[0]["seq"].as_u64()), (Some("run_started"), Some(0)));
+    assert_eq!(log.last().unwrap()["type"], "run_finished");
+    let watched = server.macp(&["--json", "run", "watch", run]).exits(0).values();
+    assert_eq!(watched, log, "what is watched is what is kept");
+    let step = server.macp(&["--json", "run", "log", run, "--step", "total"]).exits(0).values();
+    assert!(step.iter().all(|entry| entry["step_id"] == "total") && step.len() < log.len());
+
+    let file = place.file("run.jsonl");
+    server.macp(&["run", "export", run, "-o", &file]).exits(0);
+    let data = place.data();
+    let data = data.to_str().unwrap();
+    // Server, directory beside it, and file give the same answers.
+    let report = server.macp(&["--json", "run", "replay", run]).exits(0).value();
+    assert_eq!((report["verdict"].as_str(), report["replay_mode"].as_str()), (Some("match"), Some("mock_replay")));
+    assert!(report["behavior_match"].as_object().unwrap().values().all(|matches| *matches == true), "{report:#}");
+    macp(&["run", "replay", run, "--data", data]).exits(0);
+    assert!(macp(&["run", "replay", &file]).exits(0).stdout.starts_with("MATCH: "));
+    let verified = macp(&["--json", "run", "verify", &file]).exits(0).value();
+    assert_eq!(verified, macp(&["--json", "run", "verify", run, "--data", data]).exits(0).value());
+    assert_eq!(verified, server.macp(&["--json", "run", "verify", run]).exits(0).value());
+    assert_eq!(verified["entries"].as_u64(), Some(log.len() as u64));
+    assert_eq!(macp(&["--json", "run", "log", &file]).exits(0).values(), log);
+    assert_eq!(macp(&["--json", "run", "show", run, "--data", data]).exits(0).value()["steps"], shown["steps"]);
+    let offline = macp(&["--json", "run", "list", "--data", data]).exits(0).value();
+    assert_eq!(offline, listed);
+    let against = macp(&["--json", "plan", "dry-run", &plan, "--against", &file]).exits(0).value();
+    assert!(against["comparison"].as_array().unwrap().iter().all(|it| it["field"] != "status"), "{against:#}");
+
+    // A replay against the world, which has not changed.
+    let full = server.macp(&["--json", "run", "replay", run, "--mode", "full"]).exits(0).value();
+    assert_eq!((full["verdict"].as_str(), full["conformance"].as_bool()), (Some("match"), Some(true)));
+    let replay = full["replay_run_id"].as_str().unwrap();
+    assert!(server.macp(&["run", "diff", run, replay]).exits(0).stdout.starts_with("SAME: "));
+    let lineage = server.macp(&["--json", "run", "lineage", replay]).exits(0).values();
+    let tree: Vec<_> = lineage.iter().map(|it| (it["depth"].as_u64(), it["run_id"].as_str().unwrap())).collect();
+    assert_eq!(tree, [(Some(0), run), (Some(1), replay)]);
+    assert_eq!(macp(&["--json", "run", "lineage", run, "--data", data]).exits(0).values(), lineage);
+
+    // Another server takes the run over, once.
+    let other = Server::on(&place.path().join("other"));
+    assert_eq!(other.macp(&["--json", "run", "import", &file]).exits(0).value()["new"], true);
+    assert_eq!(other.macp(&["--json", "run", "import", &file]).exits(0).value()["new"], false);
+    other.macp(&["run", "replay", run]).exits(0);
+    let copy = place.file("copy");
+    macp(&["run", "import", &file, "--data", &copy]).exits(0);
+    macp(&["run", "verify", run, "--data", &copy]).exits(0);
+}
+
+/// AOS-43, AOS-81: retries are seen while they happen, and a failed run is tried again without repeating its steps.
+#[test]
+fn a_failure_says_why_and_a_retry_calls_no_finished_step() {
+    let place = Place::new();
+    let target = Target::start(|request, before| match request.path.as_str() {
+        "/orders.json" if before == 0 => Answer::status(503),
+        "/orders.json" => Answer::ok(ORDERS),
+        _ => Answer::status(404),
+    });
+    // The notice may be missing, unless the plan insists.
+    let plan = std::fs::read_to_string(example()).unwrap().replace("127.0.0.1:8000", &target.address.to_string());
+    let strict = freeze(place.path(), "strict", &plan.replace("\"on_error\": \"continue\"", "\"on_error\": \"abort\""));
+    let server = serve(&place.data());
+    let told = server.macp(&["run", "start", &strict]).exits(1).stdout;
+    for part in
+        ["↻ fetch  ERR_HTTP_503; attempt 1 in ", "✗ notice  ERR_HTTP_404", "which stopped the run", "macp run retry"]
+    {
+        assert!(told.contains(part), "{part}\n{told}");
+    }
+    assert_eq!(target.requests().len(), 3);
+    let failed = server.macp(&["--json", "run", "list"]).exits(0).value();
+    let run = failed["run_id"].as_str().unwrap();
+    assert_eq!((failed["status"].as_str(), failed["retry_count"].as_u64()), (Some("failed"), Some(1)));
+    assert_eq!(server.macp(&["--json", "run", "replay", run]).exits(0).value()["verdict"], "match");
+
+    let retried = result(&server.macp(&["--json", "run", "retry", run]).exits(1));
+    assert_eq!(codes(&retried), ["OK_SKIP_DUPLICATE", "OK_SKIP_DUPLICATE", "ERR_HTTP_404"]);
+    assert_eq!(target.requests().len(), 4, "only the step that failed is called again");
+    assert_eq!(retried["parent_run_id"], run);
+    let from = result(&server.macp(&["--json", "run", "retry", run, "--from", "fetch"]).exits(1));
+    assert_eq!(codes(&from)[0], "OK_HTTP_CALL");
+
+    let lenient = freeze(place.path(), "lenient", &plan.replace("orders-of-the-day", "lenient"));
+    let past = server.macp(&["run", "start", &lenient]).exits(0).stdout;
+    assert!(past.contains("went on past failures at notice"), "{past}");
+}
+
+/// AOS-92, AOS-96, AOS-99, AOS-100: the verdicts of a replay and their exit codes.
+#[test]
+fn replays_tell_the_world_from_the_runtime() {
+    let place = Place::new();
+    let target = Target::start(|request, before| match request.path.as_str() {
+        "/orders.json" => Answer::ok(ORDERS),
+        _ if before == 1 => Answer::ok("first"),
+        _ => Answer::status(404),
+    });
+    let plan = orders(place.path(), &target);
+    let server = serve(&place.data());
+    let run = server.macp(&["--json", "run", "start", &plan]).exits(0).values()[0]["run_id"].clone();
+    let run = run.as_str().unwrap();
+    let explained = server.macp(&["--json", "run", "replay", run, "--mode", "full"]).exits(11).value();
+    assert_eq!(explained["verdict"], "explained");
+    assert!(!explained["inputs_changed"].as_array().unwrap().is_empty(), "{explained:#}");
+    let causes = explained["mismatches"].as_array().unwrap().iter().all(|mismatch| mismatch["cause"] == "external");
+    assert!(causes, "{explained:#}");
+    let replay = explained["replay_run_id"].as_str().unwrap();
+    let diff = server.macp(&["run", "diff", run, replay]).exits(1).stdout;
+    assert!(diff.starts_with("DIFFERENT: ") && diff.contains("the world: "), "{diff}");
+
+    let what_if = server.macp(&["--json", "run", "replay", run, "--what-if", "taxonomy=1.0.0"]);
+    assert!(matches!(what_if.code, Some(10 | 12)), "a what-if never says match: {what_if:?}");
+    assert_eq!(what_if.value()["what_if"], true);
+    server.macp(&["run", "replay", run, "--what-if", "skill=http_call@9.9.9"]).exits(12);
+    let card = place.file("card.json");
+    let prices = json!({"id": "dear", "skills": {"http_call@1.2.0": {"base": 2_000_000},
+                        "json_transform@2.0.0": {"per_kib": 1000}}});
+    std::fs::write(&card, prices.to_string()).unwrap();
+    let dear = server.macp(&["run", "replay", run, "--what-if", &format!("card={card}")]).exits(10).stdout;
+    assert!(dear.contains("✗ cost_cents") && dear.contains("what if: rate_card is dear"), "{dear}");
+
+    // Usage is 2, everything else is 1.
+    server.macp(&["run", "replay", run, "--what-if", "nonsense"]).exits(2);
+    server.macp(&["run", "replay", run, "--mode", "half"]).exits(2);
+    server.macp(&["run", "replay", "nowhere"]).exits(1);
+    macp(&["run", "replay", "nowhere", "--server", "http://127.0.0.1:1"]).exits(1);
+
+    // A changed byte is found, and where it is.
+    let file = place.file("run.jsonl");
+    server.macp(&["run", "export", run, "-o", &file]).exits(0);
+    let whole = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, whole.replacen("\"status\":200", "\"status\":503", 1)).unwrap();
+    let bad = macp(&["run", "verify", &file]).exits(1).stdout;
+    assert!(bad.starts_with("BAD line ") || bad.contains("line "), "{bad}");
+    assert_eq!(macp(&["--json", "run", "replay", &file]).exits(12).value()["verdict"], "not_comparable");
+    macp(&["run", "import", &file, "--data", &place.file("copy")]).exits(1);
+    macp(&["run", "show", &file]).exits(2);
+    std::fs::write(&file, &whole[..whole.len() / 2]).unwrap();
+    assert!(macp(&["run", "verify", &file]).exits(1).stdout.contains("cut off"));
+}
+
+/// AOS-75, AOS-76: effects carry keys; a request with the same id is one run; a new epoch is another effect.
+#[test]
+fn effects_have_keys_and_requests_are_made_once() {
+    let place = Place::new();
+    let target = Target::start(|_, _| Answer::ok("{}"));
+    let plan = posts(place.path(), "keyed", &target, 2, true);
+    let server = serve(&place.data());
+    let start = |extra: &[&str]| server.macp(&[&["--json", "run", "start", &plan], extra].concat()).exits(0).values();
+    let first = start(&["--request-id", "req-1"]);
+    let again = start(&["--request-id", "req-1"]);
+    assert_eq!((&again[0]["existing"], &again[0]["run_id"]), (&json!(true), &first[0]["run_id"]));
+    let keys = target.keys();
+    assert_eq!(keys.len(), 2);
+    assert!(keys.iter().all(|(key, times)| key.starts_with("aos1-") && *times == 1), "{keys:?}");
+
+    // The same plan once more finds its effects done.
+    let repeated = start(&[]);
+    assert_eq!(codes(&repeated[1]), ["OK_SKIP_DUPLICATE", "OK_SKIP_DUPLICATE"]);
+    assert_eq!(target.keys(), keys);
+    // Deliberately, it can be repeated.
+    start(&["--new-epoch", "2", "--reason", "the first delivery was lost"]);
+    assert_eq!(target.keys().len(), 4);
+    server.macp(&["run", "start", &plan, "--new-epoch", "3"]).exits(2);
+    let authored = server.macp(&["run", "start", example().to_str().unwrap()]).exits(2);
+    assert!(authored.stderr.contains("macp plan freeze"), "{authored:?}");
+}
+
+/// AOS-82: a cancelled run stops at the next boundary; the call that is out may finish.
+#[test]
+fn a_run_can_be_watched_and_cancelled() {
+    let place = Place::new();
+    let target = Target::start(|_, before| match before {
+        0 => Answer::Held(200, "{}".to_owned()),
+        _ => Answer::ok("{}"),
+    });
+    let plan = posts(place.path(), "held", &target, 3, true);
+    let server = serve(&place.data());
+    let started = server.macp(&["--json", "run", "start", &plan, "--detach"]).exits(0).value();
+    let run = started["run_id"].as_str().unwrap();
+    target.wait_for(1);
+    let watch = Running::start(command().args(["--json", "run", "watch", run, "--server", &server.uri()]));
+    assert_eq!(watch.value()["type"], "run_started");
+    let shown = server.macp(&["run", "show", run]).exits(0).stdout;
+    assert!(shown.contains("running") && shown.contains("macp run watch"), "{shown}");
+    server.macp(&["run", "cancel", run, "--reason", "enough for today"]).exits(0);
+    target.release();
+    let mut last = Value::Null;
+    while last["type"] != "run_finished" {
+        last = watch.value();
+    }
+    watch.ends(1);
+    assert_eq!(last["status"], "cancelled");
+    assert_eq!(target.requests().len(), 1);
+    let shown = server.macp(&["run", "show", run]).exits(0).stdout;
+    assert!(shown.contains("enough for today"), "{shown}");
+    server.macp(&["run", "cancel", run, "--reason", "again"]).exits(2);
+    server.macp(&["run", "cancel", run]).exits(2);
+}
+
+/// AOS-80: an effect whose answer is lost is never guessed; an operator settles it, and a retry goes by that.
+#[test]
+fn an_effect_in_doubt_waits_for_an_operator() {
+    for (outcome, calls_in_all) in [("success", 2), ("failure", 3)] {
+        let place = Place::new();
+        let target = Target::start(|_, before| match before {
+            0 => Answer::Held(200, "{}".to_owned()),
+            _ => Answer::ok("{}"),
+        });
+        let plan = posts(place.path(), "doubt", &target, 2, false);
+        let server = serve(&place.data());
+        let started = server.macp(&["--json", "run", "start", &plan, "--detach"]).exits(0).value();
+        let run = started["run_id"].as_str().unwrap();
+        target.wait_for(1);
+        server.kill();
+        target.release();
+
+        let server = serve(&place.data());
+        let ended = server.macp(&["run", "watch", run]).exits(1).stdout;
+        for part in ["in_doubt", "ERR_EFFECT_IN_DOUBT", "its answer is lost", "macp run resolve"] {
+            assert!(ended.contains(part), "{part}\n{ended}");
+        }
+        assert_eq!(target.requests().len(), 1, "nobody repeats what may have happened");
+        assert_eq!(server.macp(&["--json", "run", "replay", run]).exits(0).value()["verdict"], "match");
+        let refused = server.macp(&["run", "retry", run]).exits(2);
+        assert!(refused.stderr.contains("in doubt") && refused.stderr.contains("macp run resolve"), "{refused:?}");
+        server.macp(&["run", "resolve", run, "--step", "s1", "--as", outcome, "--note", "x"]).exits(2);
+        server.macp(&["run", "resolve", run, "--step", "s0", "--as", outcome, "--note", "I asked"]).exits(0);
+        let other = if outcome == "success" { "failure" } else { "success" };
+        let stands = server.macp(&["--json", "run", "resolve", run, "--step", "s0", "--as", other, "--note", "no"]);
+        let stands = stands.exits(1).value();
+        assert_eq!((stands["as"].as_str(), stands["note"].as_str()), (Some(outcome), Some("I asked")));
+
+        let retried = result(&server.macp(&["--json", "run", "retry", run]).exits(0));
+        assert_eq!(retried["status"], "succeeded", "{retried:#}");
+        assert_eq!(target.requests().len(), calls_in_all, "{outcome}");
+        let lineage = server.macp(&["run", "lineage", run]).exits(0).stdout;
+        assert!(lineage.contains("in_doubt") && lineage.contains("  retry  "), "{lineage}");
+    }
+}
+
+/// AOS-106, AOS-110, AOS-112: what a session committed to runs once, and is reported in a session that can be replayed.
+#[test]
+fn a_committed_plan_runs_once_and_is_reported() {
+    let place = Place::new();
+    let target = Target::start(|_, _| Answer::ok("{}"));
+    let plan = posts(place.path(), "committed", &target, 2, true);
+    let server = serve(&place.data());
+    let session = "3f2504e0-4f89-41d3-9a0c-00000000000a";
+    let by = |name: &str, args: &[&str]| server.macp(&[args, &["--token", name]].concat());
+    let say = |sender: &str, id: &str, kind: &str, payload: &Value| {
+        let (payload, send) =
+            (payload.to_string(), ["session", "send", session, "--sender", sender, "--message-id", id]);
+        by(sender, &[&send[..], &["--type", kind, "--proto-payload", &payload]].concat())
+    };
+    let start = ["session", "start", session, "--sender", "alice", "--mode", "macp.mode.decision.v1"];
+    let bound = ["--participants", "alice,bob", "--mode-version", "1.0.0", "--configuration-version", "c1"];
+    by("alice", &[&start[..], &bound[..], &["--ttl", "10m"]].concat()).exits(0);
+    let early = by("alice", &["run", "start", "--session", session]).exits(2);
+    assert!(early.stderr.contains("not resolved"), "{early:?}");
+
+    let text = std::fs::read(&plan).unwrap();
+    let hash = macp(&["plan", "hash", &plan]).exits(0).stdout;
+    let proposal = json!({"proposal_id": "p1", "option": "run it", "supporting_data": BASE64_STANDARD.encode(&text)});
+    say("bob", "m1", "Proposal", &proposal).exits(0);
+    let commitment = json!({
+        "commitment_id": format!("aos-plan:{}", hash.trim()), "action": "decision.selected", "authority_scope": "team",
+        "reason": "agreed", "mode_version": "1.0.0", "configuration_version": "c1", "outcome_positive": true,
+    });
+    say("alice", "m2", "Commitment", &commitment).exits(0);
+    let started = by("alice", &["--json", "run", "start", "--session", session]).exits(0).values();
+    let again = by("alice", &["--json", "run", "start", "--session", session]).exits(0).values();
+    assert_eq!((&again[0]["existing"], &again[0]["run_id"]), (&json!(true), &started[0]["run_id"]));
+    assert_eq!(target.keys().len(), 2);
+    let run = by("alice", &["--json", "run", "list", "--session", session]).exits(0).value();
+    assert_eq!(run["run_id"], started[0]["run_id"]);
+
+    // The report follows its run; following the session ends when it does.
+    let execution = macp_plan::session::execution_session_id(started[0]["run_id"].as_str().unwrap());
+    let told = by("alice", &["--json", "session", "tail", &execution]).exits(0).values();
+    assert_eq!(told.last().unwrap()["ended"]["state"], "Resolved", "{told:#?}");
+    let outcome = by("alice", &["replay", &execution]).exits(1).stdout;
+    assert!(outcome.starts_with("REFUSED: "), "{outcome}");
+    let course = by("alice", &["--json", "replay", "--quiet", "--structural", &execution]).exits(0).value();
+    assert_eq!(course["report"]["verdict"], "match");
+    let data = place.data();
+    macp(&["replay", "--structural", &execution, "--data", data.to_str().unwrap()]).exits(0);
+    by("alice", &["replay", session]).exits(0);
+}
+
+/// What is not allowed is not reached, and a plan that cannot run here says everything that is missing.
+#[test]
+fn nothing_is_reached_unless_it_is_allowed() {
+    let place = Place::new();
+    let target = Target::start(|_, _| Answer::ok("{}"));
+    let plan = orders(place.path(), &target);
+    let closed = Server::on(&place.path().join("closed"));
+    let told = closed.macp(&["run", "start", &plan]).exits(1).stdout;
+    assert!(told.contains("ERR_POLICY_VIOLATION"), "{told}");
+    assert!(target.requests().is_empty());
+
+    let disabled = Server::with(
+        command().args(["serve", "--listen", "127.0.0.1:0", "--memory"]).env("MACP_DISABLED_SKILLS", "http_call"),
+    );
+    let rejected = result(&disabled.macp(&["--json", "run", "start", &plan]).exits(1));
+    assert_eq!((&rejected["status"], &rejected["final_code"]), (&json!("rejected"), &json!("ERR_SKILL_DISABLED")));
+    let live = disabled.macp(&["--json", "plan", "skills", "--live"]).exits(0).values();
+    let enabled: Vec<_> = live.iter().map(|skill| skill["enabled"].as_bool().unwrap()).collect();
+    assert_eq!(enabled, [false, true, true]);
+
+    let off = Server::with(command().args(["serve", "--listen", "127.0.0.1:0", "--memory", "--plans=false"]));
+    off.macp(&["run", "start", &plan]).exits(2);
+    off.macp(&["session", "list"]).exits(0);
+    let bad =
+        macp(&["serve", "--memory", "--egress-allow-hosts", "*.10.0.0.1", "--egress-allow-networks", "ten"]).exits(2);
+    for part in ["--egress-allow-hosts: `*.10.0.0.1`", "--egress-allow-networks: "] {
+        assert!(bad.stderr.contains(part), "{part}: {bad:?}");
+    }
+}
+
+/// AOS-84: recorded runs, kept and replayed on every change.
+#[test]
+fn a_corpus_is_checked_without_a_server() {
+    let place = Place::new();
+    let target = Target::start(|request, before| match request.path.as_str() {
+        "/orders.json" if before == 0 => Answer::status(503),
+        "/orders.json" => Answer::ok(ORDERS),
+        _ => Answer::status(404),
+    });
+    let plan = orders(place.path(), &target);
+    let server = serve(&place.data());
+    let corpus = place.file("corpus");
+    let run = server.macp(&["--json", "run", "start", &plan]).exits(0).values()[0]["run_id"].clone();
+    let run = run.as_str().unwrap();
+    let added = server.macp(&["--json", "run", "corpus", "add", run, "--dir", &corpus]).exits(0).value();
+    let file = added["file"].as_str().unwrap().to_owned();
+    let secret = json!({
+        "plan_id": "leaky", "agent_id": "a", "goal": "g",
+        "steps": [{"step_id": "s", "skill_id": "http_call", "skill_version": "1.2.0",
+                   "parameters": {"url": target.url("/orders.json"), "headers": {"authorization": "Bearer hunter2"}}}],
+        "context": {"budget_cents": 1, "allowed_skills": ["http_call"]},
+    });
+    let secret = freeze(place.path(), "secret", &secret.to_string());
+    let leaky = server.macp(&["--json", "run", "start", &secret]).exits(0).values()[0]["run_id"].clone();
+    let refused = server.macp(&["run", "corpus", "add", leaky.as_str().unwrap(), "--dir", &corpus]).exits(1);
+    assert!(refused.stdout.contains("not added") && !refused.stdout.contains("hunter2"), "{refused:?}");
+    drop(server);
+
+    let checked = macp(&["--json", "run", "corpus", "check", "--dir", &corpus]).exits(0).values();
+    assert_eq!(checked.last().unwrap()["summary"], json!({"runs": 1, "match": 1, "verdict": "match"}));
+    assert_eq!(macp(&["--json", "run", "corpus", "list", "--dir", &corpus]).exits(0).value()["run_id"], run);
+    let whole = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, whole.replacen("ERR_HTTP_503", "ERR_HTTP_500", 1)).unwrap();
+    let damaged = macp(&["run", "corpus", "check", "--dir", &corpus]).exits(12).stdout;
+    assert!(damaged.starts_with("DAMAGED: "), "{damaged}");
+    std::fs::remove_file(&file).unwrap();
+    macp(&["run", "corpus", "check", "--dir", &corpus]).exits(1);
+    macp(&["run", "corpus", "check", "--dir", &place.file("nowhere")]).exits(1);
+}

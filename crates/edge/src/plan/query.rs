@@ -1,0 +1,157 @@
+//! Query: one question about a run as of an entry of its journal. The answer follows from the plan and the journal up
+//! to there, so that it is the same whenever it is asked.
+
+use std::sync::Arc;
+
+use macp_plan::executor::Executor;
+use macp_plan::store::Run;
+use macp_plan_core::behavior::{Behavior, StepBehavior};
+use macp_plan_core::cost;
+use macp_plan_core::digest::Digest;
+use macp_plan_core::journal::Entry;
+use macp_plan_core::machine::{Machine, Pinned};
+use macp_plan_core::plan::FrozenPlan;
+use macp_plan_core::skill::Catalog;
+use macp_plan_core::taxonomy;
+use macp_wire::plan::v1::{QueryRequest, QueryResponse, Question};
+use serde_json::{Value, json};
+use tonic::Status;
+
+use super::start::plan_of;
+use super::{Plans, refusal};
+use crate::context::Context;
+use crate::history::reader;
+use crate::status;
+
+pub(super) async fn query(ctx: &Context, plans: &Plans, request: QueryRequest) -> Result<QueryResponse, Status> {
+    let question = request.question();
+    if question == Question::Unspecified {
+        return Err(status::invalid_request("question is none that can be answered"));
+    }
+    let _permit = reader(ctx).await;
+    let run = plans.runs().load(&request.run_id).await.map_err(|error| refusal::of_store(&error))?;
+    let run = run.ok_or_else(|| refusal::run_not_found(&request.run_id))?;
+    let last = run.entries.last().map_or(0, |sealed| sealed.seq());
+    let as_of_seq = request.as_of_seq.unwrap_or(last);
+    if as_of_seq > last {
+        return Err(status::invalid_request(format!(
+            "the journal ends with entry {last}, so that nothing is known of {as_of_seq}"
+        )));
+    }
+    let plan = Arc::new(plan_of(plans, &run.summary).await?);
+    let executor = plans.executor.clone();
+    let answering = tokio::task::spawn_blocking(move || answer(&executor, plan, &run, as_of_seq, question));
+    let answer = answering.await.unwrap_or_else(|panic| Err(status::internal(panic.to_string())))?;
+    Ok(QueryResponse { answer_json: answer.to_string(), as_of_seq })
+}
+
+fn answer(
+    executor: &Executor,
+    plan: Arc<FrozenPlan>,
+    run: &Run,
+    as_of_seq: u64,
+    question: Question,
+) -> Result<Value, Status> {
+    let entries = || run.entries.iter().map(|sealed| &sealed.entry).take_while(|entry| entry.seq <= as_of_seq);
+    let behavior = Behavior::of(entries());
+    Ok(match question {
+        Question::Unspecified => return Err(status::invalid_request("question is none that can be answered")),
+        Question::RemainingBudget => {
+            let machine = brought(executor, Arc::clone(&plan), run, entries())?;
+            json!({
+                "budget_microcents": cost::microcents(plan.plan.context.budget_cents),
+                "spent_microcents": machine.spent(),
+                "remaining_microcents": machine.remaining(),
+                "hard_limit": plan.plan.context.budget_policy.hard_limit,
+            })
+        }
+        Question::TriedSoFar => json!({ "steps": behavior.steps.iter().map(tried).collect::<Vec<_>>() }),
+        Question::AllowedSkills => allowed_skills(&plan),
+        Question::LastOutcome => last_outcome(&behavior),
+        Question::WhyStopped => why_stopped(&behavior),
+    })
+}
+
+/// The decision core as it stood then.
+fn brought<'e>(
+    executor: &Executor,
+    plan: Arc<FrozenPlan>,
+    run: &Run,
+    entries: impl Iterator<Item = &'e Entry>,
+) -> Result<Machine, Status> {
+    let catalog = Arc::clone(executor.registry()) as Arc<dyn Catalog>;
+    let (bodies, handle) = (executor.runs().bodies(), tokio::runtime::Handle::current());
+    let body = |digest: &Digest| handle.block_on(bodies.get(digest.clone())).ok().flatten();
+    Machine::recover(plan, catalog, Arc::new(Pinned), run.start(), entries, &body)
+        .map_err(|error| refusal::ours(&error))
+}
+
+fn tried(step: &StepBehavior) -> Value {
+    let attempts = step.attempts.iter().map(|attempt| {
+        json!({
+            "attempt": attempt.attempt,
+            "code": attempt.code,
+            "cost_microcents": attempt.cost_microcents,
+            "retry": attempt.retry,
+            "backoff_ms": attempt.backoff_ms,
+        })
+    });
+    let effects = step.effects.iter().map(|effect| {
+        json!({ "attempt": effect.attempt, "type": effect.effect_type, "target": effect.target, "effect_key": effect.effect_key })
+    });
+    json!({
+        "step_id": step.step_id,
+        "attempts": attempts.collect::<Vec<_>>(),
+        "effects": effects.collect::<Vec<_>>(),
+        "code": step.finished.as_ref().map(|finished| &finished.code),
+    })
+}
+
+/// What the plan allows and what of it the plan uses, in exactly which version.
+fn allowed_skills(plan: &FrozenPlan) -> Value {
+    let mut used: Vec<String> = plan.plan.steps.iter().map(|step| step.skill_key()).collect();
+    used.sort();
+    used.dedup();
+    json!({ "allowed_skills": plan.plan.context.allowed_skills, "used": used })
+}
+
+fn last_outcome(behavior: &Behavior) -> Value {
+    let finished = behavior.steps.iter().rev().find_map(|step| step.finished.as_ref());
+    match finished {
+        None => Value::Null,
+        Some(finished) => json!({
+            "step_id": finished.step_id,
+            "status": finished.status,
+            "code": finished.code,
+            "retryable": finished.retryable,
+            "backend_retries": finished.backend_retries,
+            "total_attempts": finished.total_attempts,
+            "cost_microcents": finished.cost_microcents,
+            "details": finished.details,
+        }),
+    }
+}
+
+fn why_stopped(behavior: &Behavior) -> Value {
+    let Some(finished) = &behavior.finished else {
+        return json!({ "stopped": false });
+    };
+    let Some(stop) = &finished.stop else {
+        return json!({ "stopped": false, "status": finished.status, "final_code": finished.final_code });
+    };
+    let step = stop.step_id.as_ref().and_then(|step_id| behavior.steps.iter().find(|step| step.step_id == *step_id));
+    let explained = taxonomy::explain(&stop.code);
+    json!({
+        "stopped": true,
+        "status": finished.status,
+        "final_code": finished.final_code,
+        "reason": stop.reason,
+        "step_id": stop.step_id,
+        "code": stop.code,
+        "meaning": explained.as_ref().map(|explained| explained.meaning),
+        "what_to_do": explained.as_ref().map(|explained| explained.action),
+        "attempt_codes": step.and_then(|step| step.finished.as_ref()).map(|finished| &finished.attempt_codes),
+        "details": step.and_then(|step| step.finished.as_ref()).map(|finished| &finished.details),
+        "not_reached": finished.not_reached,
+    })
+}

@@ -1,0 +1,132 @@
+//! Replay: progress first, the report last. A mock replay reads the recording; a full one is a run of its own, which
+//! goes on if the caller leaves.
+
+use macp_plan::executor::{Executor, ReplayError, Start, StartError, StartMode};
+use macp_plan::result;
+use macp_plan::store::{StoreError, Summary};
+use macp_plan_core::compare::Report;
+use macp_plan_core::journal::Body;
+use macp_plan_core::replay::WhatIf;
+use macp_wire::canonical;
+use macp_wire::plan::v1::replay_response::Event;
+use macp_wire::plan::v1::{ReplayMode, ReplayProgress, ReplayRequest, ReplayResponse};
+use tonic::Status;
+
+use super::start::plan_of;
+use super::validate::json;
+use super::{Plan, refusal};
+use crate::history::reader;
+use crate::outbound::{Outbound, Sink, produce};
+use crate::status;
+
+pub(super) async fn replay(
+    service: &Plan,
+    by: String,
+    summary: &Summary,
+    request: ReplayRequest,
+) -> Result<Outbound<ReplayResponse>, Status> {
+    let has_what_if = !request.what_if_skills.is_empty()
+        || !request.what_if_taxonomy_version.is_empty()
+        || !request.what_if_rate_card_json.is_empty();
+    match request.mode() {
+        ReplayMode::Unspecified => Err(status::invalid_request("mode is neither mock nor full")),
+        ReplayMode::Mock if !request.allow_step_ids.is_empty() => {
+            Err(status::invalid_request("allow_step_ids belongs to a full replay: a mock replay has no effects"))
+        }
+        ReplayMode::Full if has_what_if => Err(status::invalid_request(
+            "a full replay runs under the plan's own pins; what-if belongs to a mock replay",
+        )),
+        ReplayMode::Mock => mock(service, summary, what_if(request)?).await,
+        ReplayMode::Full => full(service, by, summary, request.allow_step_ids).await,
+    }
+}
+
+async fn mock(service: &Plan, summary: &Summary, what_if: WhatIf) -> Result<Outbound<ReplayResponse>, Status> {
+    if summary.finished_at_ms.is_none() {
+        return Err(refusal::of_replay(&ReplayError::NotFinished(summary.run_id.clone())));
+    }
+    let permit = reader(&service.ctx).await;
+    let (executor, run_id) = (service.plans.executor.clone(), summary.run_id.clone());
+    let (steps_done, steps_total) = (summary.steps_done, summary.steps_total);
+    Ok(produce(|sink| async move {
+        let _permit = permit;
+        sink.send(progress(String::new(), 0, steps_total)).await?;
+        let report = executor.mock_replay(&run_id, what_if).await.map_err(|error| refusal::of_replay(&error))?;
+        sink.send(progress(report.replay_run_id.clone(), steps_done, steps_total)).await?;
+        sink.send(reported(&report)?).await
+    }))
+}
+
+async fn full(
+    service: &Plan,
+    by: String,
+    summary: &Summary,
+    allow_steps: Vec<String>,
+) -> Result<Outbound<ReplayResponse>, Status> {
+    let executor = service.plans.executor.clone();
+    let original = summary.run_id.clone();
+    let mode = StartMode::FullReplay { original_run_id: original.clone(), allow_steps };
+    let plan = plan_of(&service.plans, summary).await?;
+    let run_id = match executor.start(Start { mode, ..Start::execute(plan, &by) }).await {
+        Ok(started) => started.run_id,
+        // There is nothing to compare with, and so nothing to call: the report says where the record is broken.
+        Err(StartError::Store(StoreError::Corruption(_))) => {
+            return Ok(produce(|sink| async move {
+                let report = executor.full_replay(&original, Vec::new(), &by).await;
+                sink.send(reported(&report.map_err(|error| refusal::of_replay(&error))?)?).await
+            }));
+        }
+        Err(error) => return Err(refusal::of_start(&error)),
+    };
+    let (drain, steps_total) = (service.ctx.drain.clone(), summary.steps_total);
+    Ok(produce(|sink| async move {
+        tokio::select! {
+            end = followed(&executor, &original, &run_id, steps_total, &sink) => end,
+            () = drain.begun() => Err(status::shutting_down()),
+        }
+    }))
+}
+
+/// Tells of a full replay while it goes on, and compares when it has ended.
+async fn followed(
+    executor: &Executor,
+    original: &str,
+    run_id: &str,
+    steps_total: u32,
+    sink: &Sink<ReplayResponse>,
+) -> Result<(), Status> {
+    let watch = executor.runs().watch(run_id, 0).await.map_err(|error| refusal::of_store(&error))?;
+    let mut watch = watch.ok_or_else(|| refusal::run_not_found(run_id))?;
+    let mut done: u32 = 0;
+    sink.send(progress(run_id.to_owned(), done, steps_total)).await?;
+    while let Some(page) = watch.next().await.map_err(|error| refusal::of_store(&error))? {
+        let ended = page.iter().filter(|sealed| matches!(sealed.body(), Body::StepFinished(_))).count();
+        if ended > 0 {
+            done = done.saturating_add(u32::try_from(ended).unwrap_or(u32::MAX));
+            sink.send(progress(run_id.to_owned(), done, steps_total)).await?;
+        }
+    }
+    let report = executor.compare(original, run_id).await.map_err(|error| refusal::of_replay(&error))?;
+    sink.send(reported(&report)?).await
+}
+
+fn progress(replay_run_id: String, steps_done: u32, steps_total: u32) -> ReplayResponse {
+    ReplayResponse { event: Some(Event::Progress(ReplayProgress { replay_run_id, steps_done, steps_total })) }
+}
+
+fn reported(report: &Report) -> Result<ReplayResponse, Status> {
+    Ok(ReplayResponse { event: Some(Event::ReportJson(json(&result::traced(report))?)) })
+}
+
+fn what_if(request: ReplayRequest) -> Result<WhatIf, Status> {
+    let given = |text: String| (!text.is_empty()).then_some(text);
+    let rate_card = given(request.what_if_rate_card_json)
+        .map(|text| canonical::parse(text.as_bytes()))
+        .transpose()
+        .map_err(|error| status::invalid_request(format!("what_if_rate_card_json is no valid JSON: {error}")))?;
+    Ok(WhatIf {
+        skills: request.what_if_skills.into_iter().collect(),
+        taxonomy_version: given(request.what_if_taxonomy_version),
+        rate_card,
+    })
+}

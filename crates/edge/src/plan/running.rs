@@ -1,0 +1,95 @@
+//! The executor behind the service: opened with the server, brought to where the last process left off, and stopped
+//! before the engine is.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use macp_engine::Engine;
+use macp_plan::executor::{Executor, RunObserver};
+use macp_plan::registry;
+use macp_plan::secrets::Configured;
+use macp_plan::session::SessionRuns;
+use macp_plan::store::{RunStore, StoreError};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use crate::PlanSettings;
+use crate::plan_metrics::PlanMetrics;
+use crate::startup::StartError;
+
+/// Runs being imported at once. Each is held in memory until it is checked.
+const IMPORTS: usize = 2;
+
+/// Waits between attempts to read what an earlier process left, while the store does not answer: first and longest.
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// Everything a server has to execute plans.
+#[derive(Debug)]
+pub(crate) struct Plans {
+    pub(crate) executor: Executor,
+    pub(crate) sessions: SessionRuns,
+    pub(crate) metrics: Arc<PlanMetrics>,
+    pub(crate) imports: Arc<Semaphore>,
+    pub(crate) import_bytes_max: usize,
+    recovering: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Plans {
+    /// Opens the store of runs. Nothing goes on by itself until [`Plans::begin`].
+    pub(crate) fn open(settings: &PlanSettings, engine: &Engine) -> Result<Self, StartError> {
+        let skills = Arc::new(registry::standard(&settings.skills)?);
+        let runs = RunStore::open(Arc::clone(&settings.store)).map_err(StartError::Runs)?;
+        let metrics = PlanMetrics::new(&skills);
+        let secrets = Arc::new(Configured::new(settings.skills.secrets.clone()));
+        let observer = Arc::clone(&metrics) as Arc<dyn RunObserver>;
+        let executor = Executor::open(runs, skills, secrets, settings.executor.clone(), observer);
+        let sessions = SessionRuns::open(engine.clone(), executor.clone(), settings.sessions.clone());
+        Ok(Plans {
+            executor,
+            sessions,
+            metrics,
+            imports: Arc::new(Semaphore::new(IMPORTS)),
+            import_bytes_max: settings.import_bytes_max,
+            recovering: Mutex::new(None),
+        })
+    }
+
+    pub(crate) fn runs(&self) -> &RunStore {
+        self.executor.runs()
+    }
+
+    /// Goes on with what an earlier process left, without keeping anyone waiting for it.
+    pub(crate) fn begin(&self) {
+        let recovering = tokio::spawn(recover(self.executor.clone(), self.sessions.clone()));
+        *self.recovering.lock().unwrap_or_else(PoisonError::into_inner) = Some(recovering);
+    }
+
+    /// Stops at the next boundary of every run; the next process goes on from there.
+    pub(crate) async fn shut_down(&self) {
+        let recovering = self.recovering.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(recovering) = recovering {
+            recovering.abort();
+        }
+        self.sessions.shutdown().await;
+        self.executor.shutdown().await;
+    }
+}
+
+/// Brings back what an earlier process left, and tries again while the store does not answer.
+async fn recover(executor: Executor, sessions: SessionRuns) {
+    let mut pause = PAUSE_MIN;
+    while let Err(error) = recover_once(&executor, &sessions).await {
+        tracing::error!(%error, again_in = ?pause, "runs could not be recovered");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+async fn recover_once(executor: &Executor, sessions: &SessionRuns) -> Result<(), StoreError> {
+    let resumed = executor.recover().await?;
+    if resumed > 0 {
+        tracing::info!(resumed, "runs go on");
+    }
+    sessions.begin().await
+}

@@ -1,0 +1,171 @@
+//! GetRun, ListRuns, CancelRun and ResolveInDoubt.
+
+use std::collections::BTreeMap;
+
+use macp_plan::store::{Outcome, Query, Settlement, Status as Standing, Summary};
+use macp_plan_core::journal::RunMode;
+use macp_wire::plan::v1::{
+    CancelRunRequest, CancelRunResponse, EffectOutcome, GetRunResponse, ListRunsRequest, ListRunsResponse,
+    ResolveInDoubtRequest, ResolveInDoubtResponse, RunStatus, RunSummary,
+};
+use tonic::Status;
+
+use super::validate::json;
+use super::{Plan, Plans, refusal};
+use crate::access::Access;
+use crate::runtime::{page_size, read_token, write_token};
+use crate::status;
+
+pub(super) async fn get(plans: &Plans, summary: Summary) -> Result<GetRunResponse, Status> {
+    let result = plans.executor.result(&summary.run_id).await.map_err(|error| refusal::of_store(&error))?;
+    let result = result.ok_or_else(|| refusal::run_not_found(&summary.run_id))?;
+    // Asked again, so that the summary is not older than the result beside it.
+    let newer = plans.runs().summary(&summary.run_id).await.map_err(|error| refusal::of_store(&error))?;
+    let summary = to_wire(newer.unwrap_or(summary));
+    Ok(GetRunResponse { result_json: json(&result)?, summary: Some(summary) })
+}
+
+/// A page of runs. Those the caller may not see are left out, so that a page may be short and still have a next one.
+pub(super) async fn list(
+    service: &Plan,
+    access: &Access,
+    request: ListRunsRequest,
+) -> Result<ListRunsResponse, Status> {
+    let limit = page_size(&service.ctx, request.page_size)?;
+    let after = (!request.page_token.is_empty()).then(|| read_token(&request.page_token)).transpose()?;
+    let query = query(request)?;
+    let page = service.plans.runs().list(query, after, limit).await.map_err(|error| refusal::of_store(&error))?;
+    let mut shown = Vec::with_capacity(page.runs.len());
+    let mut sessions = BTreeMap::new();
+    for run in page.runs {
+        if access.sees_run(&run.started_by) || in_seen_session(service, access, &run, &mut sessions).await? {
+            shown.push(to_wire(run));
+        }
+    }
+    Ok(ListRunsResponse { runs: shown, next_page_token: page.next.as_deref().map(write_token).unwrap_or_default() })
+}
+
+/// Whether a run belongs to a session the caller may read. Many runs belong to few sessions; each is asked about once.
+async fn in_seen_session(
+    service: &Plan,
+    access: &Access,
+    run: &Summary,
+    known: &mut BTreeMap<String, bool>,
+) -> Result<bool, Status> {
+    let Some(session_id) = &run.session_id else {
+        return Ok(false);
+    };
+    if let Some(seen) = known.get(session_id) {
+        return Ok(*seen);
+    }
+    let seen = match service.check_seen(access, run).await {
+        Ok(()) => true,
+        Err(status) if matches!(status.code(), tonic::Code::Internal | tonic::Code::Unavailable) => return Err(status),
+        Err(_not_seen) => false,
+    };
+    known.insert(session_id.clone(), seen);
+    Ok(seen)
+}
+
+fn query(request: ListRunsRequest) -> Result<Query, Status> {
+    let given = |text: String| (!text.is_empty()).then_some(text);
+    let status = match RunStatus::try_from(request.status) {
+        Err(_unknown) => return Err(status::invalid_request(format!("{} is no status of a run", request.status))),
+        Ok(RunStatus::Unspecified) => None,
+        Ok(RunStatus::Running) => Some(Standing::Running),
+        Ok(RunStatus::Succeeded) => Some(Standing::Succeeded),
+        Ok(RunStatus::Failed) => Some(Standing::Failed),
+        Ok(RunStatus::BudgetExceeded) => Some(Standing::BudgetExceeded),
+        Ok(RunStatus::Rejected) => Some(Standing::Rejected),
+        Ok(RunStatus::Cancelled) => Some(Standing::Cancelled),
+        Ok(RunStatus::InDoubt) => Some(Standing::InDoubt),
+    };
+    Ok(Query {
+        session_id: given(request.session_id),
+        plan_id: given(request.plan_id),
+        agent_id: given(request.agent_id),
+        status,
+        final_code: given(request.final_code),
+        mode: None,
+        of_run_id: given(request.of_run_id),
+    })
+}
+
+pub(super) async fn cancel(plans: &Plans, by: &str, request: &CancelRunRequest) -> Result<CancelRunResponse, Status> {
+    refusal::check_remark("reason", &request.reason)?;
+    let cancelled = plans.executor.cancel(&request.run_id, by, &request.reason).await;
+    cancelled.map(|()| CancelRunResponse {}).map_err(|error| refusal::of_control(&error))
+}
+
+pub(super) async fn resolve(
+    plans: &Plans,
+    by: &str,
+    request: &ResolveInDoubtRequest,
+) -> Result<ResolveInDoubtResponse, Status> {
+    refusal::check_remark("note", &request.note)?;
+    let outcome = match request.outcome() {
+        EffectOutcome::Success => Outcome::Success,
+        EffectOutcome::Failure => Outcome::Failure,
+        EffectOutcome::Unspecified => {
+            return Err(status::invalid_request("say what became of the effect: success or failure"));
+        }
+    };
+    let settled = plans.executor.settle(&request.run_id, &request.step_id, outcome, &request.note, by).await;
+    let earlier = settled.map_err(|error| refusal::of_store(&error))?;
+    let existing = earlier.is_some();
+    let (outcome, note, by) = match earlier {
+        Some(Settlement { outcome, note, by, .. }) => (outcome, note, by),
+        None => (outcome, request.note.clone(), by.to_owned()),
+    };
+    let outcome = match outcome {
+        Outcome::Success => EffectOutcome::Success,
+        Outcome::Failure => EffectOutcome::Failure,
+    };
+    Ok(ResolveInDoubtResponse { existing, outcome: outcome.into(), note, by })
+}
+
+fn to_wire(run: Summary) -> RunSummary {
+    let time = |unix_ms: u64| i64::try_from(unix_ms).unwrap_or(i64::MAX);
+    RunSummary {
+        run_id: run.run_id,
+        plan_id: run.plan_id,
+        plan_hash: run.plan_hash.to_string(),
+        agent_id: run.agent_id,
+        mode: mode(run.mode).to_owned(),
+        status: standing(run.status).into(),
+        final_code: run.final_code.unwrap_or_default(),
+        session_id: run.session_id.unwrap_or_default(),
+        commitment_hash: run.commitment_hash.unwrap_or_default(),
+        epoch: run.epoch,
+        original_run_id: run.original_run_id.unwrap_or_default(),
+        parent_run_id: run.parent_run_id.unwrap_or_default(),
+        started_unix_ms: time(run.started_at_ms),
+        finished_unix_ms: run.finished_at_ms.map(time).unwrap_or_default(),
+        retry_count: run.retry_count,
+        cost_microcents: run.cost_microcents,
+        steps_done: run.steps_done,
+        steps_total: run.steps_total,
+        started_by: run.started_by,
+    }
+}
+
+fn standing(status: Standing) -> RunStatus {
+    match status {
+        Standing::Running => RunStatus::Running,
+        Standing::Succeeded => RunStatus::Succeeded,
+        Standing::Failed => RunStatus::Failed,
+        Standing::BudgetExceeded => RunStatus::BudgetExceeded,
+        Standing::Rejected => RunStatus::Rejected,
+        Standing::Cancelled => RunStatus::Cancelled,
+        Standing::InDoubt => RunStatus::InDoubt,
+    }
+}
+
+fn mode(mode: RunMode) -> &'static str {
+    match mode {
+        RunMode::Execute => "execute",
+        RunMode::DryRun => "dry_run",
+        RunMode::FullReplay => "full_replay",
+        RunMode::MockReplay => "mock_replay",
+    }
+}

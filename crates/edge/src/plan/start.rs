@@ -1,0 +1,131 @@
+//! StartRun: of a frozen plan, of what a session committed to, or of what another run left undone.
+
+use macp_kernel::ID_BYTES_MAX;
+use macp_plan::executor::{Start, StartMode, Started};
+use macp_plan::session::StartFromSession;
+use macp_plan::store::Summary;
+use macp_plan_core::plan::{FrozenPlan, PlanError};
+use macp_wire::codes::Code;
+use macp_wire::plan::v1::start_run_request::Source;
+use macp_wire::plan::v1::{StartRunRequest, StartRunResponse};
+use tonic::Status;
+
+use super::{Plan, Plans, by, refusal};
+use crate::access::Access;
+use crate::{runtime, status};
+
+pub(super) async fn start(
+    service: &Plan,
+    access: &Access,
+    mut request: StartRunRequest,
+) -> Result<StartRunResponse, Status> {
+    if request.request_id.len() > ID_BYTES_MAX {
+        return Err(status::invalid_request(format!("request_id has more than {ID_BYTES_MAX} bytes")));
+    }
+    refusal::check_remark("reason", &request.reason)?;
+    let source = request.source.take();
+    if !request.from_step_id.is_empty() && !matches!(source, Some(Source::RetryRunId(_))) {
+        return Err(status::invalid_request("from_step_id belongs to retry_run_id"));
+    }
+    let started = match source {
+        None => {
+            return Err(status::invalid_request("name what to run: plan_json, session_id or retry_run_id"));
+        }
+        Some(Source::PlanJson(text)) => of_plan(&service.plans, access, &text, request).await?,
+        Some(Source::SessionId(session_id)) => of_session(service, access, session_id, request).await?,
+        Some(Source::RetryRunId(run_id)) => retry(service, access, run_id, request).await?,
+    };
+    Ok(StartRunResponse { run_id: started.run_id, existing: started.existing })
+}
+
+async fn of_plan(plans: &Plans, access: &Access, text: &str, request: StartRunRequest) -> Result<Started, Status> {
+    let plan = read(text)?;
+    let epoch = request.epoch.max(1);
+    if epoch > 1 && !may_repeat(access) {
+        return Err(refusal::refused(
+            Code::Forbidden,
+            "a further epoch repeats the plan's effects, and this credential has no role that may",
+        ));
+    }
+    let start = Start { epoch, ..common(plan, StartMode::Execute, access, request) };
+    plans.executor.start(start).await.map_err(|error| refusal::of_start(&error))
+}
+
+async fn of_session(
+    service: &Plan,
+    access: &Access,
+    session_id: String,
+    request: StartRunRequest,
+) -> Result<Started, Status> {
+    if request.deadline_ms != 0 {
+        return Err(status::invalid_request(
+            "deadline_ms does not go with session_id: what was committed runs to its end",
+        ));
+    }
+    let session = runtime::readable(&service.ctx, access, &session_id).await?;
+    access.check_act(&session)?;
+    let request = StartFromSession {
+        session_id,
+        epoch: request.epoch.max(1),
+        epoch_reason: given(request.reason),
+        may_repeat: may_repeat(access),
+        by: by(access),
+        request_id: given(request.request_id),
+    };
+    service.plans.sessions.start_from_session(request).await.map_err(|error| refusal::of_session(&error))
+}
+
+async fn retry(service: &Plan, access: &Access, run_id: String, request: StartRunRequest) -> Result<Started, Status> {
+    if request.epoch != 0 {
+        return Err(status::invalid_request("epoch does not go with retry_run_id: a retry has the epoch of its run"));
+    }
+    let summary = service.controlled(access, &run_id).await?;
+    let plan = plan_of(&service.plans, &summary).await?;
+    let mode = StartMode::Retry { parent_run_id: run_id, from_step: given(request.from_step_id.clone()) };
+    let start = common(plan, mode, access, request);
+    let started = service.plans.executor.start(start).await.map_err(|error| refusal::of_start(&error))?;
+    // The run is at work whether it is reported or not.
+    if summary.session_id.is_some()
+        && !started.existing
+        && let Err(error) = service.plans.sessions.attach(&started.run_id).await
+    {
+        tracing::error!(run = started.run_id, %error, "the retry is not reported in a session");
+    }
+    Ok(started)
+}
+
+fn common(plan: FrozenPlan, mode: StartMode, access: &Access, request: StartRunRequest) -> Start {
+    Start {
+        mode,
+        request_id: given(request.request_id),
+        deadline_ms: (request.deadline_ms > 0).then_some(request.deadline_ms),
+        ..Start::execute(plan, &by(access))
+    }
+}
+
+/// The plan a run executes.
+pub(super) async fn plan_of(plans: &Plans, summary: &Summary) -> Result<FrozenPlan, Status> {
+    let value = plans.runs().plans().get(summary.plan_hash.clone()).await.map_err(|error| refusal::of_store(&error))?;
+    let value =
+        value.ok_or_else(|| status::internal(format!("the plan {} is not kept any more", summary.plan_hash)))?;
+    FrozenPlan::from_value(value).map_err(|error| refusal::ours(&error))
+}
+
+/// Only what was frozen has a digest that others can have agreed to, so nothing else runs.
+fn read(text: &str) -> Result<FrozenPlan, Status> {
+    FrozenPlan::parse(text.as_bytes()).map_err(|error| match error {
+        PlanError::Findings(findings) => refusal::invalid_plan(
+            "this is no frozen plan; freeze it first, such as with ValidatePlan, which answers with the frozen form",
+            &findings,
+        ),
+        error => refusal::refused(Code::PlanInvalid, error.to_string()),
+    })
+}
+
+fn may_repeat(access: &Access) -> bool {
+    access.local || access.may_repeat
+}
+
+fn given(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}

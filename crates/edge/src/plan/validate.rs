@@ -1,0 +1,120 @@
+//! ValidatePlan and DryRun: everything that can be said about a plan before it runs.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use macp_plan::executor::Executor;
+use macp_plan_core::behavior::Behavior;
+use macp_plan_core::digest;
+use macp_plan_core::finding::Finding;
+use macp_plan_core::freeze::{self, FreezeOptions};
+use macp_plan_core::plan::{FrozenPlan, PlanError};
+use macp_plan_core::{check, lint};
+use macp_wire::canonical;
+use macp_wire::codes::Code;
+use macp_wire::plan::v1::{DryRunResponse, Finding as WireFinding, ValidatePlanResponse};
+use tonic::Status;
+
+use super::{Plans, refusal};
+use crate::status;
+
+pub(super) async fn validate(plans: &Plans, plan_json: String) -> Result<ValidatePlanResponse, Status> {
+    let executor = plans.executor.clone();
+    apart(move || Ok(validated(&executor, &plan_json))).await
+}
+
+fn validated(executor: &Executor, text: &str) -> ValidatePlanResponse {
+    let (findings, plan) = match frozen(executor, text) {
+        Ok(plan) => {
+            let mut findings = lint::lint(text.as_bytes(), &**executor.registry(), &options(text));
+            // Nothing is said twice, whichever of the two says it first.
+            let more = check::preflight(&plan, &**executor.registry());
+            findings.extend(more.into_iter().filter(|one| !findings.contains(one)).collect::<Vec<_>>());
+            (findings, Some(plan))
+        }
+        Err(findings) => (findings, None),
+    };
+    ValidatePlanResponse {
+        valid: check::rejection(&findings).is_none(),
+        findings: findings.into_iter().map(to_wire).collect(),
+        plan_hash: plan.as_ref().map(|plan| plan.hash.to_string()).unwrap_or_default(),
+        frozen_plan_json: plan.map(|plan| plan.text()).unwrap_or_default(),
+    }
+}
+
+pub(super) async fn dry_run(
+    plans: &Plans,
+    plan_json: String,
+    against_run_id: String,
+) -> Result<DryRunResponse, Status> {
+    let executor = plans.executor.clone();
+    let estimate = apart(move || {
+        let plan = frozen(&executor, &plan_json)
+            .map_err(|findings| refusal::invalid_plan("the plan cannot be frozen", &findings))?;
+        executor.dry_run(&Arc::new(plan)).map_err(|error| refusal::ours(&error))
+    });
+    let estimate = estimate.await?;
+    let mut response = DryRunResponse { estimate_json: json(&estimate)?, ..DryRunResponse::default() };
+    if !against_run_id.is_empty() {
+        let run = plans.runs().load(&against_run_id).await.map_err(|error| refusal::of_store(&error))?;
+        let run = run.ok_or_else(|| refusal::run_not_found(&against_run_id))?;
+        if run.start().plan_hash != estimate.plan_hash {
+            let message = format!("run {against_run_id:?} executed another plan, {}", run.start().plan_hash);
+            return Err(refusal::refused(Code::RunConflict, message));
+        }
+        let behavior = Behavior::of(run.entries.iter().map(|sealed| &sealed.entry));
+        response.comparison_json = json(&estimate.against(&behavior))?;
+    }
+    Ok(response)
+}
+
+/// The plan of a text: a frozen one as it is, an authored one frozen.
+fn frozen(executor: &Executor, text: &str) -> Result<FrozenPlan, Vec<Finding>> {
+    let error = match FrozenPlan::parse(text.as_bytes()) {
+        Ok(plan) => return Ok(plan),
+        Err(error) => error,
+    };
+    let PlanError::Findings(_) = error else {
+        return Err(error.into_findings());
+    };
+    // What claims to be frozen is not frozen again, or what is wrong with it would be repaired in silence.
+    let options = options(text);
+    let found = lint::lint(text.as_bytes(), &**executor.registry(), &options);
+    if check::rejection(&found).is_some() {
+        return Err(found);
+    }
+    let value = canonical::parse(text.as_bytes()).map_err(|error| PlanError::Json(error).into_findings())?;
+    freeze::freeze(&value, &**executor.registry(), &options)
+}
+
+/// What an author may leave to us. The id follows from the text, so that the same text is the same plan.
+fn options(text: &str) -> FreezeOptions {
+    let digits = digest::hex_of("aos-plan-id/1", text.as_bytes());
+    FreezeOptions {
+        plan_id: Some(format!("plan-{}", &digits[..32])),
+        created_at: Some(prost_types::Timestamp::from(SystemTime::now()).to_string()),
+        ..FreezeOptions::default()
+    }
+}
+
+fn to_wire(finding: Finding) -> WireFinding {
+    WireFinding {
+        error: finding.is_error(),
+        code: finding.code.to_owned(),
+        rule: finding.rule.to_owned(),
+        step_id: finding.step_id.unwrap_or_default(),
+        reason: finding.reason.to_owned(),
+        problem: finding.problem,
+        fix: finding.fix,
+        available: finding.available,
+    }
+}
+
+pub(super) fn json(value: &impl serde::Serialize) -> Result<String, Status> {
+    serde_json::to_string(value).map_err(|error| refusal::ours(&error))
+}
+
+/// Plans are checked on threads of their own: half a megabyte of them takes its time.
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T, Status> + Send + 'static) -> Result<T, Status> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| Err(status::internal(panic.to_string())))
+}

@@ -1,0 +1,113 @@
+//! ValidatePlan, DryRun and the skills: what is known before anything runs.
+
+use macp_wire::plan::v1::*;
+use serde_json::json;
+
+use crate::common::*;
+
+#[tokio::test]
+async fn an_authored_plan_is_frozen_and_a_frozen_one_is_left_as_it_is() {
+    let world = World::start().await;
+    let validate = async |plan_json: String| {
+        world.plans.clone().validate_plan(ValidatePlanRequest { plan_json }).await.expect("an answer").into_inner()
+    };
+    let found = validate(world.authored(&["/a"]).to_string()).await;
+    assert!(found.valid && found.plan_hash.starts_with("sha256:"), "{found:?}");
+    let again = validate(found.frozen_plan_json.clone()).await;
+    assert_eq!((again.plan_hash, again.frozen_plan_json), (found.plan_hash, found.frozen_plan_json));
+
+    // What names no id gets one that follows from its text.
+    let mut anonymous = world.authored(&["/a"]);
+    anonymous.as_object_mut().expect("an object").remove("plan_id");
+    let (first, second) = (validate(anonymous.to_string()).await, validate(anonymous.to_string()).await);
+    assert!(first.valid);
+    assert_eq!(first.plan_hash, second.plan_hash);
+    assert!(world.target.asked().is_empty(), "nothing is called");
+    world.shut_down().await;
+}
+
+#[tokio::test]
+async fn aos_68_every_finding_names_step_rule_and_fix() {
+    let world = World::start().await;
+    let mut plan = world.authored(&["/a", "/b"]);
+    plan["steps"][0]["skill_version"] = json!("9.9.9");
+    plan["steps"][1]["skill_id"] = json!("no_such_skill");
+    let request = ValidatePlanRequest { plan_json: plan.to_string() };
+    let found = world.plans.clone().validate_plan(request).await.expect("an answer").into_inner();
+    assert!(!found.valid);
+    assert_eq!((found.plan_hash.as_str(), found.frozen_plan_json.as_str()), ("", ""));
+    for step_id in ["s1", "s2"] {
+        let finding = found.findings.iter().find(|finding| finding.error && finding.step_id == step_id);
+        let finding = finding.unwrap_or_else(|| panic!("nothing about {step_id}: {:?}", found.findings));
+        assert!(
+            finding.rule.starts_with("AOS-") && !finding.problem.is_empty() && !finding.fix.is_empty(),
+            "{finding:?}"
+        );
+    }
+    let available = found.findings.iter().find(|finding| finding.step_id == "s1").expect("a finding");
+    assert_eq!(available.available, ["1.2.0"], "{available:?}");
+
+    // A frozen plan is not repaired in silence.
+    let mut altered = parse(&world.plan(&["/a"]).await);
+    altered["steps"][0]["on_error"] = json!("hope");
+    let request = ValidatePlanRequest { plan_json: altered.to_string() };
+    let found = world.plans.clone().validate_plan(request).await.expect("an answer").into_inner();
+    assert!(!found.valid && found.frozen_plan_json.is_empty());
+    world.shut_down().await;
+}
+
+#[tokio::test]
+async fn aos_86_a_dry_run_estimates_and_compares_and_calls_nothing() {
+    let world = World::start().await;
+    let plan_json = world.plan(&["/a", "/b"]).await;
+    let dry_run = async |plan_json: &str, against: &str| {
+        let request = DryRunRequest { plan_json: plan_json.to_owned(), against_run_id: against.to_owned() };
+        world.plans.clone().dry_run(request).await.map(tonic::Response::into_inner)
+    };
+    let answer = dry_run(&plan_json, "").await.expect("an estimate");
+    let estimate = parse(&answer.estimate_json);
+    assert_eq!(estimate["verdict"], "estimate");
+    assert_eq!(estimate["steps"].as_array().expect("steps").len(), 2);
+    assert_eq!(estimate["steps"][0]["code"], "OK_DRY_RUN");
+    assert_eq!(answer.comparison_json, "");
+    assert!(world.target.asked().is_empty(), "nothing is called");
+
+    world.target.script(&[503]);
+    let run_id = world.run(plan_json.clone()).await;
+    world.finished(&run_id).await;
+    let answer = dry_run(&plan_json, &run_id).await.expect("an estimate");
+    assert!(parse(&answer.comparison_json).is_array());
+
+    refused(dry_run(&world.plan(&["/c"]).await, &run_id).await, "RUN_CONFLICT");
+    refused(dry_run(&plan_json, "nowhere").await, "RUN_NOT_FOUND");
+    refused(dry_run("{}", "").await, "PLAN_INVALID");
+    world.shut_down().await;
+}
+
+#[tokio::test]
+async fn skills_are_listed_and_described() {
+    let world = World::with(|settings| {
+        let plans = settings.plans.as_mut().expect("plans are executed");
+        plans.skills.disabled = vec!["llm_invoke".to_owned()];
+    })
+    .await;
+    let listed = world.plans.clone().list_skills(ListSkillsRequest {}).await.expect("a list").into_inner().skills;
+    let listed: Vec<_> = listed.iter().map(|skill| (skill.skill_id.as_str(), skill.enabled)).collect();
+    assert_eq!(listed, [("http_call", true), ("json_transform", true), ("llm_invoke", false)]);
+
+    let describe = async |skill_id: &str, version: &str| {
+        let request = DescribeSkillRequest { skill_id: skill_id.to_owned(), version: version.to_owned() };
+        world.plans.clone().describe_skill(request).await.map(tonic::Response::into_inner)
+    };
+    for version in ["", "1.2.0"] {
+        let found = describe("http_call", version).await.expect("metadata");
+        assert!(found.enabled);
+        let metadata = parse(&found.metadata_json);
+        assert_eq!((&metadata["skill_id"], &metadata["version"]), (&json!("http_call"), &json!("1.2.0")));
+    }
+    assert!(!describe("llm_invoke", "").await.expect("metadata").enabled);
+    let status = refused(describe("http_call", "1.2.1").await, "SKILL_NOT_FOUND");
+    assert!(status.message().contains("1.2.0"), "no other version stands in, but it is named: {status:?}");
+    refused(describe("nothing", "").await, "SKILL_NOT_FOUND");
+    world.shut_down().await;
+}

@@ -1,0 +1,64 @@
+//! A record that was changed after it was written: never passed off as what happened, and never acted on.
+
+use std::sync::Arc;
+
+use macp_ledger::{Append, IndexUpdate, MemoryStore, PutMode, Store};
+use macp_wire::plan::v1::*;
+use serde_json::json;
+
+use crate::common::*;
+
+/// A copy of a store with one run, in which one entry is not what it was.
+fn tampered(store: &dyn Store, run_id: &str, seq: usize) -> Arc<dyn Store> {
+    let copy = MemoryStore::new();
+    for plan in store.documents("aos.plan", None, 10).expect("readable") {
+        copy.put_document("aos.plan", &plan.key, &plan.bytes, PutMode::IfAbsent).expect("writable");
+    }
+    let head = store.head(run_id).expect("readable").expect("a run");
+    let mut records = store.read(run_id, 0, usize::MAX, usize::MAX).expect("readable");
+    let text = String::from_utf8(records[seq].bytes.to_vec()).expect("text");
+    records[seq].bytes = text.replacen("s1", "s2", 1).into_bytes().into();
+    assert_ne!(records[seq].bytes, text.as_bytes(), "the entry names its step");
+    let index =
+        IndexUpdate { open: head.open, deadline_ms: head.deadline_ms, state: head.state, summary: Some(head.summary) };
+    let append = Append { session_id: run_id.into(), expected_sequence: 0, records, index };
+    copy.append(&[append]).pop().expect("an answer").expect("stored");
+    Arc::new(copy)
+}
+
+#[tokio::test]
+async fn aos_99_a_broken_chain_is_reported_and_nothing_is_called() {
+    let (sessions, runs): (Arc<dyn Store>, Arc<dyn Store>) =
+        (Arc::new(MemoryStore::new()), Arc::new(MemoryStore::new()));
+    let target = crate::target::Target::start().await;
+    let world = World::on(Arc::clone(&sessions), Arc::clone(&runs), target.clone(), |_| ()).await;
+    let run_id = world.run_to_end(&["/a"]).await;
+    world.shut_down().await;
+
+    let damaged = tampered(&*runs, &run_id, 2);
+    let world = World::on(sessions, damaged, target.clone(), |_| ()).await;
+    for (mode, name) in [(ReplayMode::Mock, "mock_replay"), (ReplayMode::Full, "full_replay")] {
+        let (_, report) =
+            world.try_replay(ReplayRequest { mode: mode.into(), ..mock(&run_id) }).await.expect("a report");
+        assert_eq!((&report["verdict"], &report["replay_mode"]), (&json!("not_comparable"), &json!(name)), "{report}");
+        assert_eq!(report["pin_violations"][0]["kind"], "journal");
+        assert!(report["pin_violations"][0].to_string().contains('2'), "the place is named: {report}");
+    }
+    assert_eq!(target.asked(), ["/a"]);
+    let mut client = world.plans.clone();
+    refused(client.get_run(GetRunRequest { run_id: run_id.clone() }).await, "INTERNAL_ERROR");
+    let query = QueryRequest { run_id: run_id.clone(), question: Question::WhyStopped.into(), as_of_seq: None };
+    refused(client.query(query).await, "INTERNAL_ERROR");
+    refused(
+        world.try_start(StartRunRequest { from_step_id: "s1".to_owned(), ..retry_of(&run_id) }).await,
+        "INTERNAL_ERROR",
+    );
+    let mut export =
+        client.export_run(ExportRunRequest { run_id: run_id.clone() }).await.expect("a stream").into_inner();
+    let status = next(&mut export).await.expect("an end").expect_err("nothing is exported");
+    assert_eq!(code(&status), "INTERNAL_ERROR");
+    assert_eq!(target.asked(), ["/a"]);
+    // Others are not affected.
+    world.run_to_end(&["/b"]).await;
+    world.shut_down().await;
+}

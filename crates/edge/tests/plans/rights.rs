@@ -1,0 +1,236 @@
+//! Who may see and do what, where callers are known.
+
+use macp_auth::{Given, RoleRights};
+use macp_wire::classic::v1::SessionStartPayload;
+use macp_wire::plan::v1::*;
+use prost::Message;
+use serde_json::{Value, json};
+use tonic::{Code, Request, Response, Status};
+
+use crate::common::*;
+use crate::sessions::{of_session, send_as};
+
+fn token(sender: &str) -> String {
+    format!("token-of-{sender}-0123456789")
+}
+
+fn entry(sender: &str, more: Value) -> Value {
+    let mut entry = json!({"token": token(sender), "sender": sender});
+    for (name, value) in more.as_object().expect("an object") {
+        entry[name] = value.clone();
+    }
+    entry
+}
+
+async fn guarded() -> World {
+    let tokens = json!([
+        entry("alice", json!({})),
+        entry("bob", json!({})),
+        entry("carol", json!({})),
+        entry("olga", json!({"is_observer": true})),
+        entry("cora", json!({"roles": ["operator"]})),
+        entry("rita", json!({"roles": ["repeater"]})),
+        entry("admin", json!({"can_manage_mode_registry": true})),
+        entry("mute", json!({"can_start_sessions": false})),
+        entry("macp-executor", json!({})),
+    ]);
+    let none = RoleRights::default();
+    let roles = [
+        ("operator".to_owned(), RoleRights { cancel: true, ..none }),
+        ("repeater".to_owned(), RoleRights { repeat: true, ..none }),
+    ];
+    let given = Given { tokens_json: Some(tokens.to_string().into()), roles: roles.into(), ..Given::default() };
+    World::with(|settings| settings.auth = given.settings().expect("settings that hold")).await
+}
+
+async fn freeze(world: &World, paths: &[&str]) -> String {
+    let request = ValidatePlanRequest { plan_json: world.authored(paths).to_string() };
+    let found = world.plans.clone().validate_plan(as_caller(&token("alice"), request)).await.expect("an answer");
+    found.into_inner().frozen_plan_json
+}
+
+async fn start(world: &World, sender: &str, request: StartRunRequest) -> Result<String, Status> {
+    let started = world.plans.clone().start_run(as_caller(&token(sender), request)).await?;
+    Ok(started.into_inner().run_id)
+}
+
+async fn end(world: &World, sender: &str, run_id: &str) {
+    let request = WatchRunRequest { run_id: run_id.to_owned(), from_seq: 0 };
+    let mut stream =
+        world.plans.clone().watch_run(as_caller(&token(sender), request)).await.expect("hers").into_inner();
+    while let Some(message) = next(&mut stream).await {
+        message.expect("entries");
+    }
+}
+
+async fn listed(world: &World, sender: &str) -> usize {
+    let request = as_caller(&token(sender), ListRunsRequest::default());
+    world.plans.clone().list_runs(request).await.expect("a page").into_inner().runs.len()
+}
+
+fn forbidden<T>(answer: Result<Response<T>, Status>) {
+    let status = answer.err().expect("a refusal");
+    assert_eq!((status.code(), code(&status)), (Code::PermissionDenied, "FORBIDDEN"), "{status:?}");
+}
+
+#[tokio::test]
+async fn a_call_without_a_credential_is_refused() {
+    let world = guarded().await;
+    let mut client = world.plans.clone();
+    let run_id = || "r".to_owned();
+    let none: [ImportRunRequest; 0] = [];
+    for status in [
+        client.validate_plan(ValidatePlanRequest::default()).await.err(),
+        client.dry_run(DryRunRequest::default()).await.err(),
+        client.start_run(StartRunRequest::default()).await.err(),
+        client.get_run(GetRunRequest { run_id: run_id() }).await.err(),
+        client.list_runs(ListRunsRequest::default()).await.err(),
+        client.watch_run(WatchRunRequest { run_id: run_id(), from_seq: 0 }).await.err(),
+        client.cancel_run(CancelRunRequest { run_id: run_id(), ..Default::default() }).await.err(),
+        client.resolve_in_doubt(ResolveInDoubtRequest { run_id: run_id(), ..Default::default() }).await.err(),
+        client.replay(mock("r")).await.err(),
+        client.query(QueryRequest { run_id: run_id(), ..Default::default() }).await.err(),
+        client.list_skills(ListSkillsRequest {}).await.err(),
+        client.describe_skill(DescribeSkillRequest::default()).await.err(),
+        client.export_run(ExportRunRequest { run_id: run_id() }).await.err(),
+        client.import_run(tokio_stream::iter(none)).await.err(),
+        client.list_skills(as_caller("unknown", ListSkillsRequest {})).await.err(),
+    ] {
+        let status = status.expect("a refusal");
+        assert_eq!((status.code(), code(&status)), (Code::Unauthenticated, "UNAUTHENTICATED"), "{status:?}");
+    }
+    world.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_run_is_seen_by_its_starter_and_by_observers() {
+    let world = guarded().await;
+    let run_id = start(&world, "alice", of_plan(freeze(&world, &["/a"]).await)).await.expect("a run");
+    end(&world, "alice", &run_id).await;
+    for sender in ["alice", "olga"] {
+        let request = as_caller(&token(sender), GetRunRequest { run_id: run_id.clone() });
+        let summary =
+            world.plans.clone().get_run(request).await.expect("seen").into_inner().summary.expect("a summary");
+        assert_eq!(summary.started_by, "alice");
+        assert_eq!(listed(&world, sender).await, 1);
+    }
+    assert_eq!(listed(&world, "bob").await, 0);
+    let (mut client, bob) = (world.plans.clone(), token("bob"));
+    let run_id = || run_id.clone();
+    forbidden(client.get_run(as_caller(&bob, GetRunRequest { run_id: run_id() })).await);
+    forbidden(client.watch_run(as_caller(&bob, WatchRunRequest { run_id: run_id(), from_seq: 0 })).await);
+    forbidden(client.export_run(as_caller(&bob, ExportRunRequest { run_id: run_id() })).await);
+    forbidden(client.replay(as_caller(&bob, mock(&run_id()))).await);
+    let query = QueryRequest { run_id: run_id(), question: 1, as_of_seq: None };
+    forbidden(client.query(as_caller(&bob, query)).await);
+    let dry = DryRunRequest { plan_json: freeze(&world, &["/a"]).await, against_run_id: run_id() };
+    forbidden(client.dry_run(as_caller(&bob, dry)).await);
+    world.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_run_is_acted_on_by_its_starter_and_by_a_role() {
+    let world = guarded().await;
+    let run_id = start(&world, "alice", of_plan(freeze(&world, &["/gate", "/b"]).await)).await.expect("a run");
+    world.target.wait_for(1).await;
+    let cancel = |sender: &str| {
+        as_caller(&token(sender), CancelRunRequest { run_id: run_id.clone(), reason: "stop".to_owned() })
+    };
+    for sender in ["bob", "olga", "rita", "admin"] {
+        forbidden(world.plans.clone().cancel_run(cancel(sender)).await);
+        forbidden(start(&world, sender, retry_of(&run_id)).await.map(Response::new));
+        let resolve = ResolveInDoubtRequest { run_id: run_id.clone(), outcome: 1, ..Default::default() };
+        forbidden(world.plans.clone().resolve_in_doubt(as_caller(&token(sender), resolve)).await);
+    }
+    // To look is not to act.
+    let full = ReplayRequest { mode: ReplayMode::Full.into(), ..mock(&run_id) };
+    forbidden(world.plans.clone().replay(as_caller(&token("olga"), full)).await);
+    world.plans.clone().cancel_run(cancel("cora")).await.expect("may");
+    world.target.open_gate();
+    end(&world, "alice", &run_id).await;
+    assert_eq!(world.target.asked(), ["/gate"]);
+    world.shut_down().await;
+}
+
+#[tokio::test]
+async fn effects_are_repeated_only_with_a_right_to() {
+    let world = guarded().await;
+    let plan = freeze(&world, &["/a"]).await;
+    let second = || StartRunRequest { epoch: 2, ..of_plan(plan.clone()) };
+    for sender in ["alice", "cora", "olga", "admin"] {
+        forbidden(start(&world, sender, second()).await.map(Response::new));
+    }
+    let run_id = start(&world, "rita", second()).await.expect("may");
+    end(&world, "rita", &run_id).await;
+    let request = as_caller(&token("rita"), GetRunRequest { run_id });
+    assert_eq!(world.plans.clone().get_run(request).await.expect("hers").into_inner().summary.expect("one").epoch, 2);
+    forbidden(start(&world, "mute", of_plan(plan.clone())).await.map(Response::new));
+    world.shut_down().await;
+}
+
+#[tokio::test]
+async fn runs_of_elsewhere_are_brought_by_administrators() {
+    let world = guarded().await;
+    let import = |sender: &str| {
+        let mut request = Request::new(tokio_stream::iter([ImportRunRequest { chunk: "x".into() }]));
+        request.metadata_mut().insert("authorization", format!("Bearer {}", token(sender)).parse().expect("ASCII"));
+        request
+    };
+    for sender in ["alice", "olga", "cora"] {
+        forbidden(world.plans.clone().import_run(import(sender)).await);
+    }
+    refused(world.plans.clone().import_run(import("admin")).await, "INVALID_REQUEST");
+    world.shut_down().await;
+}
+
+#[tokio::test]
+async fn nobody_speaks_under_the_name_of_the_executor() {
+    let world = guarded().await;
+    let request = as_caller(&token("macp-executor"), ListSkillsRequest {});
+    refused(world.plans.clone().list_skills(request).await, "UNAUTHENTICATED");
+    let request = as_caller(&token("macp-executor"), macp_wire::v1::ListSessionsRequest::default());
+    refused(world.runtime.clone().list_sessions(request).await, "UNAUTHENTICATED");
+    world.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_run_of_a_session_is_seen_by_those_who_may_read_the_session() {
+    let world = guarded().await;
+    let plan = freeze(&world, &["/a"]).await;
+    let start_payload = SessionStartPayload {
+        ttl_ms: 60_000,
+        participants: vec!["alice".to_owned(), "bob".to_owned()],
+        context: json!({"aos.plan.v1": parse(&plan)}).to_string().into_bytes().into(),
+        ..SessionStartPayload::default()
+    };
+    let hash = macp_plan_core::plan::FrozenPlan::parse(plan.as_bytes()).expect("a plan").hash;
+    for (message_type, payload) in [
+        ("SessionStart", start_payload.encode_to_vec()),
+        ("Proposal", json!({"proposal_id": "p", "option": "run it"}).to_string().into_bytes()),
+        ("Vote", json!({"proposal_id": "p", "vote": "approve"}).to_string().into_bytes()),
+        ("Commitment", json!({"commitment_id": format!("aos-plan:{hash}"), "action": "go"}).to_string().into_bytes()),
+    ] {
+        send_as(&world, Some(&token("alice")), "s", message_type, payload).await;
+    }
+    forbidden(start(&world, "carol", of_session("s")).await.map(Response::new));
+    // An observer reads the session, and takes no part in it.
+    forbidden(start(&world, "olga", of_session("s")).await.map(Response::new));
+    let run_id = start(&world, "bob", of_session("s")).await.expect("takes part");
+    assert_eq!(start(&world, "alice", of_session("s")).await.expect("takes part"), run_id);
+    end(&world, "bob", &run_id).await;
+    let get = |sender: &str| as_caller(&token(sender), GetRunRequest { run_id: run_id.clone() });
+    for (sender, seen) in [("alice", true), ("bob", true), ("olga", true), ("carol", false), ("cora", false)] {
+        assert_eq!(listed(&world, sender).await, usize::from(seen), "{sender}");
+        match world.plans.clone().get_run(get(sender)).await {
+            Ok(_) if seen => {}
+            answer => forbidden(answer),
+        }
+    }
+    // Alice may look, but the run is bob's.
+    let retry = StartRunRequest { from_step_id: "s1".to_owned(), ..retry_of(&run_id) };
+    forbidden(start(&world, "alice", retry.clone()).await.map(Response::new));
+    start(&world, "bob", retry).await.expect("his own");
+    let again = StartRunRequest { epoch: 2, reason: "once more".to_owned(), ..of_session("s") };
+    forbidden(start(&world, "bob", again).await.map(Response::new));
+    world.shut_down().await;
+}

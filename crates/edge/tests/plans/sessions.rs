@@ -1,0 +1,149 @@
+//! Plans that sessions commit to, from the first message to the report.
+
+use macp_plan::session::execution_session_id;
+use macp_wire::classic::v1::SessionStartPayload;
+use macp_wire::plan::v1::start_run_request::Source;
+use macp_wire::plan::v1::*;
+use macp_wire::v1::{Envelope, GetSessionRequest, SendRequest, SessionState};
+use prost::Message;
+use serde_json::json;
+
+use crate::common::*;
+
+/// Sends as alice, with this token if one is needed.
+async fn send(world: &World, session_id: &str, message_type: &str, payload: Vec<u8>) {
+    send_as(world, None, session_id, message_type, payload).await;
+}
+
+pub(crate) async fn send_as(
+    world: &World,
+    token: Option<&str>,
+    session_id: &str,
+    message_type: &str,
+    payload: Vec<u8>,
+) {
+    let envelope = Envelope {
+        macp_version: "1.0".to_owned(),
+        message_type: message_type.to_owned(),
+        message_id: format!("{session_id}-{message_type}"),
+        session_id: session_id.to_owned(),
+        sender: "alice".to_owned(),
+        payload: payload.into(),
+        ..Envelope::default()
+    };
+    let request = SendRequest { envelope: Some(envelope), signature: None };
+    let request = match token {
+        Some(token) => as_caller(token, request),
+        None => tonic::Request::new(request),
+    };
+    let ack = world.runtime.clone().send(request).await.expect("an Ack").into_inner().ack.expect("an Ack");
+    assert!(ack.ok, "{message_type}: {ack:?}");
+}
+
+/// A classic session about one given plan, up to its commitment.
+async fn commit(world: &World, session_id: &str, plan_json: &str) {
+    let context = json!({"aos.plan.v1": parse(plan_json)}).to_string();
+    let start = SessionStartPayload { ttl_ms: 60_000, context: context.into_bytes().into(), ..Default::default() };
+    send(world, session_id, "SessionStart", start.encode_to_vec()).await;
+    deliberate(world, session_id).await;
+    let hash = macp_plan_core::plan::FrozenPlan::parse(plan_json.as_bytes()).expect("a plan").hash;
+    let commitment = json!({"commitment_id": format!("aos-plan:{hash}"), "action": "go"});
+    send(world, session_id, "Commitment", commitment.to_string().into_bytes()).await;
+}
+
+/// What a commitment needs before it.
+async fn deliberate(world: &World, session_id: &str) {
+    send(world, session_id, "Proposal", json!({"proposal_id": "p", "option": "run it"}).to_string().into_bytes()).await;
+    send(world, session_id, "Vote", json!({"proposal_id": "p", "vote": "approve"}).to_string().into_bytes()).await;
+}
+
+pub(crate) fn of_session(session_id: &str) -> StartRunRequest {
+    StartRunRequest { source: Some(Source::SessionId(session_id.to_owned())), ..StartRunRequest::default() }
+}
+
+/// Waits until a session has come to its end, and says how.
+async fn ended(world: &World, session_id: &str) -> SessionState {
+    let waiting = async {
+        loop {
+            let request = as_caller("observer", GetSessionRequest { session_id: session_id.to_owned() });
+            match world.runtime.clone().get_session(request).await {
+                Ok(found) => {
+                    let state = found.into_inner().metadata.expect("metadata").state();
+                    if state != SessionState::Open {
+                        return state;
+                    }
+                }
+                Err(status) if status.code() == tonic::Code::NotFound => {}
+                // Whoever may not read it cannot see its end, only that it is there.
+                Err(status) if status.code() == tonic::Code::PermissionDenied => return SessionState::Unspecified,
+                Err(status) => panic!("{status:?}"),
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("an end in time")
+}
+
+#[tokio::test]
+async fn aos_110_what_a_session_committed_to_runs_once() {
+    let world = World::start().await;
+    let plan = world.plan(&["/a", "/b"]).await;
+    commit(&world, "decided", &plan).await;
+    let first = world.try_start(of_session("decided")).await.expect("a run");
+    let second = world.try_start(of_session("decided")).await.expect("the same run");
+    assert_eq!((first.existing, second.existing, &first.run_id), (false, true, &second.run_id));
+    world.finished(&first.run_id).await;
+    assert_eq!(world.target.asked(), ["/a", "/b"]);
+    let (result, summary) = world.get_run(&first.run_id).await;
+    assert_eq!((summary.session_id.as_str(), summary.status()), ("decided", RunStatus::Succeeded));
+    assert_eq!(result["session"]["session_id"], "decided");
+    let listed = ListRunsRequest { session_id: "decided".to_owned(), ..Default::default() };
+    let listed = world.plans.clone().list_runs(listed).await.expect("a page").into_inner();
+    assert_eq!(listed.runs.len(), 1);
+    let state = ended(&world, &execution_session_id(&first.run_id)).await;
+    assert!(matches!(state, SessionState::Resolved | SessionState::Unspecified), "{state:?}");
+
+    // AOS-9.4: a further epoch is the only way to repeat effects, and says why.
+    let again = |reason: &str| StartRunRequest { epoch: 2, reason: reason.to_owned(), ..of_session("decided") };
+    refused(world.try_start(again("")).await, "INVALID_REQUEST");
+    let repeated = world.try_start(again("the first went to the wrong place")).await.expect("a run");
+    world.finished(&repeated.run_id).await;
+    assert_eq!(world.target.asked(), ["/a", "/b", "/a", "/b"]);
+    refused(
+        world.try_start(StartRunRequest { epoch: 9, reason: "x".to_owned(), ..of_session("decided") }).await,
+        "PLAN_REFUSED",
+    );
+    world.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_session_that_has_not_decided_starts_nothing() {
+    let world = World::start().await;
+    send(&world, "open", "SessionStart", SessionStartPayload { ttl_ms: 60_000, ..Default::default() }.encode_to_vec())
+        .await;
+    let status = refused(world.try_start(of_session("open")).await, "PLAN_REFUSED");
+    assert!(status.message().contains("session_not_resolved"), "{status:?}");
+    deliberate(&world, "open").await;
+    send(&world, "open", "Commitment", json!({"commitment_id": "c", "action": "go"}).to_string().into_bytes()).await;
+    let status = refused(world.try_start(of_session("open")).await, "PLAN_REFUSED");
+    assert!(status.message().contains("no_plan_named"), "{status:?}");
+    assert!(world.target.asked().is_empty());
+    world.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_committed_plan_starts_by_itself_where_that_is_set() {
+    let world = World::with(|settings| {
+        let plans = settings.plans.as_mut().expect("plans are executed");
+        plans.sessions.start = macp_plan::session::StartPolicy::Auto;
+    })
+    .await;
+    let plan = world.plan(&["/a"]).await;
+    commit(&world, "auto", &plan).await;
+    world.target.wait_for(1).await;
+    let started = world.try_start(of_session("auto")).await.expect("the same run");
+    assert!(started.existing);
+    world.finished(&started.run_id).await;
+    assert_eq!(world.target.asked(), ["/a"]);
+    world.shut_down().await;
+}

@@ -1,0 +1,163 @@
+//! Which runs are at work here: one entry per run, from before it is created until its task has ended.
+//!
+//! Everything that must be exact under concurrency is decided here, under one lock: that a run has one task, how many
+//! runs there may be, and how many an agent may have.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use super::control::Control;
+
+#[derive(Debug, Default)]
+pub(super) struct Desk {
+    runs: Mutex<BTreeMap<String, AtWork>>,
+    /// Hears of every run that is created or goes.
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug)]
+struct AtWork {
+    agent_id: String,
+    /// It has passed admission, and counts among its agent's.
+    admitted: bool,
+    control: watch::Sender<Control>,
+}
+
+/// A run's place; given up when it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    desk: Arc<Desk>,
+    run_id: String,
+    control: watch::Receiver<Control>,
+}
+
+/// As many runs are at work as there may be.
+#[derive(Debug)]
+pub(super) struct Full;
+
+impl Desk {
+    /// A place for a new run; none if it has one already.
+    pub(super) fn enter(self: &Arc<Self>, run_id: &str, agent_id: &str, most: usize) -> Result<Option<Place>, Full> {
+        self.take(run_id, agent_id, false, most)
+    }
+
+    /// A place for a run that was at work before; there is always room, since it was let in once.
+    pub(super) fn enter_again(self: &Arc<Self>, run_id: &str, agent_id: &str) -> Option<Place> {
+        self.take(run_id, agent_id, true, usize::MAX).ok().flatten()
+    }
+
+    fn take(
+        self: &Arc<Self>,
+        run_id: &str,
+        agent_id: &str,
+        admitted: bool,
+        most: usize,
+    ) -> Result<Option<Place>, Full> {
+        let mut runs = self.runs();
+        if runs.contains_key(run_id) {
+            return Ok(None);
+        }
+        if runs.len() >= most {
+            return Err(Full);
+        }
+        let (sender, control) = watch::channel(Control::default());
+        runs.insert(run_id.to_owned(), AtWork { agent_id: agent_id.to_owned(), admitted, control: sender });
+        Ok(Some(Place { desk: Arc::clone(self), run_id: run_id.to_owned(), control }))
+    }
+
+    /// Lets a run of an agent begin, unless as many others of that agent have as may; says how many those are.
+    pub(super) fn admit(&self, run_id: &str, agent_id: &str, most: Option<usize>) -> (bool, usize) {
+        let mut runs = self.runs();
+        let others = runs.iter().filter(|(id, run)| run.admitted && run.agent_id == agent_id && *id != run_id).count();
+        let admitted = most.is_none_or(|most| others < most);
+        if let Some(run) = runs.get_mut(run_id) {
+            run.admitted = admitted;
+        }
+        (admitted, others)
+    }
+
+    /// Tells a run something; it does not hear if it is not at work.
+    pub(super) fn tell(&self, run_id: &str, change: impl FnOnce(&mut Control)) {
+        if let Some(run) = self.runs().get(run_id) {
+            run.control.send_modify(change);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.runs().len()
+    }
+
+    /// Hears of every run that is created or goes from now on.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Waits until no run is at work.
+    pub(super) async fn empty(&self) {
+        let mut changes = self.changes();
+        while self.len() > 0 {
+            // The sender lives as long as the desk.
+            let _ = changes.changed().await;
+        }
+    }
+
+    // Nothing that panics happens under the lock.
+    fn runs(&self) -> MutexGuard<'_, BTreeMap<String, AtWork>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    pub(super) fn run_id(&self) -> &str {
+        &self.run_id
+    }
+
+    /// The run exists now: whoever waits for that is told.
+    pub(super) fn created(&self) {
+        self.desk.changed.send_replace(());
+    }
+
+    /// What the run is told.
+    pub(super) fn control(&self) -> watch::Receiver<Control> {
+        self.control.clone()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.desk.runs().remove(&self.run_id);
+        self.desk.changed.send_replace(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_has_one_place_and_there_are_so_many() {
+        let desk = Arc::new(Desk::default());
+        let first = desk.enter("r1", "a", 2).unwrap().expect("there is room");
+        assert!(desk.enter("r1", "a", 2).unwrap().is_none(), "it is at work already");
+        let again = desk.enter_again("r2", "a").expect("there is always room for what was at work before");
+        assert!(desk.enter("r3", "a", 2).is_err());
+        assert!(desk.enter_again("r2", "a").is_none());
+        drop(first);
+        assert!(desk.enter("r3", "a", 2).unwrap().is_some());
+        drop(again);
+        assert_eq!(desk.len(), 0);
+    }
+
+    #[test]
+    fn of_runs_that_begin_together_as_many_are_admitted_as_may_be() {
+        let desk = Arc::new(Desk::default());
+        let places: Vec<_> =
+            (0..4).map(|number| desk.enter(&format!("r{number}"), "a", 10).unwrap().unwrap()).collect();
+        let other = desk.enter("other", "b", 10).unwrap().unwrap();
+        let admitted = places.iter().filter(|place| desk.admit(place.run_id(), "a", Some(2)).0).count();
+        assert_eq!(admitted, 2);
+        assert_eq!(desk.admit(other.run_id(), "b", Some(1)), (true, 0), "another agent's runs are not counted");
+    }
+}

@@ -1,0 +1,89 @@
+//! What leads to a call and what comes of it: admission of the run, the limiter, the call itself.
+
+use std::sync::Arc;
+
+use macp_plan_core::cause::Cause;
+use macp_plan_core::check;
+use macp_plan_core::journal::{Admission, AdmissionFinding, Body, LimiterVerdict, Output};
+use serde_json::{Map, json};
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use super::boundary::Wait;
+use super::{Drive, Driven};
+use crate::executor::dispatch::{self, Dispatch};
+use crate::store::StoreError;
+
+impl Drive<'_> {
+    /// Checks the plan as a whole, and whether its agent may have another run (AOS-68, AOS-19).
+    pub(super) fn admit(&mut self) -> Driven<()> {
+        let plan = Arc::clone(self.machine.plan());
+        let findings = check::preflight(&plan, &*self.shared.registry);
+        if check::rejection(&findings).is_some() {
+            return self.note(Body::Admission(Admission::refused(&findings)));
+        }
+        let most = self.shared.settings.agent.runs_max;
+        let (admitted, others) = self.shared.desk.admit(self.journal.run_id(), &plan.plan.agent_id, most);
+        let limits = [("runs_at_work", json!(others)), ("runs_max", json!(most))];
+        let limits: Map<_, _> = limits.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        self.note(Body::Admission(Admission {
+            cause: (!admitted).then_some(Cause::ConcurrencyLimited),
+            // What is left are warnings, which whoever reads the result should see.
+            findings: findings.iter().map(AdmissionFinding::from).collect(),
+            ..Admission { admitted, ..Admission::admitted(limits) }
+        }))
+    }
+
+    pub(super) fn limit(&mut self, step_id: String, attempt: u32) -> Driven<()> {
+        self.wait = Wait::None;
+        let verdict = match self.shared.limiter.ask(&self.machine.plan().plan.agent_id) {
+            Ok(permit) => {
+                self.permit = Some(permit);
+                LimiterVerdict::Allowed
+            }
+            Err(refused) => refused,
+        };
+        self.note(Body::LimiterVerdict { step_id, attempt, verdict })
+    }
+
+    /// Makes a call, once everything that led to it is durable, and notes what came of it.
+    pub(super) async fn dispatch(&mut self, step_id: String, attempt: u32, dispatch: Dispatch) -> Driven<()> {
+        if std::mem::take(&mut self.in_doubt) {
+            self.claim = None;
+            self.told.say("the process ended while the call was out, and nothing tells whether it took effect");
+            let (cause, output) = (Cause::EffectInDoubt, Output::default());
+            let (usage, retry_after_ms) = (None, None);
+            return self.note(Body::AttemptObserved { step_id, attempt, cause, usage, retry_after_ms, output });
+        }
+        self.flush().await?;
+        // A call that was allowed before a restart still counts among those that are out.
+        let agent_id = &self.machine.plan().plan.agent_id;
+        let permit = self.permit.take().unwrap_or_else(|| self.shared.limiter.take(agent_id));
+        let (dispatched, dispatched_unix_ms) = (Instant::now(), self.shared.runs.now_ms());
+        let (registry, secrets) = (&self.shared.registry, Arc::clone(&self.shared.secrets));
+        let observation = dispatch::call(dispatch, registry, secrets).instrument(self.spans.attempt()).await;
+        drop(permit);
+        let mut cause = observation.cause;
+        self.told.attempt(attempt, dispatched, dispatched_unix_ms, &observation.message);
+        self.told.say(observation.message);
+        self.told.details = observation.details;
+        let (mut output, mut value) = (Output::default(), None);
+        if let Some(given) = observation.output {
+            match self.keep(given).await? {
+                Ok(kept) => (output, value) = (kept.output, Some(kept.value)),
+                Err(error) => {
+                    cause = match error {
+                        StoreError::TooLarge { .. } => Cause::AnswerTooLarge,
+                        StoreError::NotCanonical { .. } => Cause::OutputMismatch,
+                        error => return Err(error.into()),
+                    };
+                    self.told.say(error.to_string());
+                }
+            }
+        }
+        self.output = output.clone();
+        let (usage, retry_after_ms) = (observation.usage, observation.retry_after_ms);
+        let body = Body::AttemptObserved { step_id, attempt, cause, usage, retry_after_ms, output };
+        self.note_with(body, value.as_ref())
+    }
+}

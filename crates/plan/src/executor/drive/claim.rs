@@ -1,0 +1,142 @@
+//! Claiming the effect of a step before its first attempt, and taking over what another run has done.
+
+use macp_plan_core::digest::Digest;
+use macp_plan_core::journal::{Body, DedupeVerdict, Output, RunMode, RunStart};
+use tokio::time::Instant;
+
+use super::{Drive, Driven};
+use crate::executor::reuse::Reuse;
+use crate::store::{Claim, ClaimRequest, JournalError, Scope, Status, StoreError};
+
+/// The answer to a claim, as the journal tells it.
+struct Verdict {
+    verdict: DedupeVerdict,
+    reused_run_id: Option<String>,
+    output: Output,
+}
+
+impl Verdict {
+    fn new() -> Self {
+        Self { verdict: DedupeVerdict::New, reused_run_id: None, output: Output::default() }
+    }
+
+    fn duplicate(run_id: String, output: Output) -> Self {
+        Self { verdict: DedupeVerdict::Duplicate, reused_run_id: Some(run_id), output }
+    }
+
+    fn conflict() -> Self {
+        Self { verdict: DedupeVerdict::Conflict, ..Self::new() }
+    }
+}
+
+/// Among whose claims those of a run count. A full replay calls out although its original has done so (AOS-89).
+pub(in crate::executor) fn scope(start: &RunStart) -> Scope {
+    match start.mode {
+        RunMode::FullReplay => Scope::Run,
+        RunMode::Execute | RunMode::DryRun | RunMode::MockReplay => Scope::All,
+    }
+}
+
+impl Drive<'_> {
+    /// Answers whether the effect of a step is free, unless that cannot be known yet. Without an answer nothing is
+    /// dispatched (AOS-78).
+    pub(super) async fn dedupe(
+        &mut self,
+        step_id: String,
+        effect_key: String,
+        request_digest: Option<Digest>,
+    ) -> Driven<()> {
+        let request_digest =
+            request_digest.ok_or_else(|| JournalError::Invalid("a claim without a request".to_owned()))?;
+        let run_id = self.journal.run_id().to_owned();
+        let scope = scope(self.machine.start());
+        let request = ClaimRequest { effect_key, request_digest, run_id, step_id, scope };
+        match self.ask(&request).await {
+            Ok(Some(verdict)) => self.answer(request, verdict).await,
+            Ok(None) => {
+                self.flush().await?;
+                let until = Instant::now() + self.patience.next();
+                self.rest(Some(until)).await;
+                Ok(())
+            }
+            Err(error) => {
+                self.trouble(&error, "claim an effect").await;
+                Ok(())
+            }
+        }
+    }
+
+    /// The verdict on a claim; none while another run is at work on the effect.
+    async fn ask(&mut self, request: &ClaimRequest) -> Result<Option<Verdict>, StoreError> {
+        if let Some((run_id, output)) = self.reused(&request.step_id).await? {
+            return Ok(Some(Verdict::duplicate(run_id, output)));
+        }
+        // A run that tries again is asked about every step. What can be repeated is not claimed: a later run that
+        // tries again is to do it anew.
+        if !self.machine.repeats_harm() {
+            return Ok(Some(Verdict::new()));
+        }
+        let claims = self.shared.runs.claims();
+        let mut claim = claims.claim(request.clone()).await?;
+        if let Claim::Unfinished { run_id } = &claim {
+            let holder = self.shared.runs.summary(run_id).await?;
+            if holder.is_some_and(|holder| holder.status == Status::Running) {
+                return Ok(None);
+            }
+            // It may have ended just now, and then its journal tells how.
+            claim = claims.claim(request.clone()).await?;
+        }
+        Ok(Some(match claim {
+            Claim::New | Claim::Held => {
+                self.claim = Some(request.clone());
+                Verdict::new()
+            }
+            Claim::Duplicate { run_id, output } => Verdict::duplicate(run_id, output),
+            Claim::Conflict { run_id } => {
+                self.told.say(format!("run {run_id} claimed this effect for another request"));
+                Verdict::conflict()
+            }
+            Claim::Unfinished { run_id } => {
+                let step_id = &request.step_id;
+                self.told.say(format!(
+                    "whether run {run_id} brought this effect about is in doubt; say what became of it, with \
+                     `macp run resolve {run_id} --step {step_id} --as success|failure --note TEXT`"
+                ));
+                Verdict::conflict()
+            }
+        }))
+    }
+
+    async fn reused(&mut self, step_id: &str) -> Result<Option<(String, Output)>, StoreError> {
+        if self.machine.start().parent_run_id.is_none() {
+            return Ok(None);
+        }
+        if self.reuse.is_none() {
+            self.reuse = Some(Reuse::of(self.shared, self.machine.start(), self.machine.plan()).await?);
+        }
+        Ok(self.reuse.as_ref().and_then(|reuse| reuse.output(step_id)))
+    }
+
+    async fn answer(&mut self, request: ClaimRequest, verdict: Verdict) -> Driven<()> {
+        let ClaimRequest { step_id, effect_key, .. } = request;
+        let Verdict { verdict, reused_run_id, output } = verdict;
+        let body = Body::DedupeVerdict { step_id, effect_key, verdict, reused_run_id, output };
+        let apart = match self.machine.wants_output(&body).cloned() {
+            None => None,
+            Some(digest) => match self.shared.runs.bodies().get(digest.clone()).await {
+                Ok(Some(value)) => Some(value),
+                Ok(None) => {
+                    let (what, reason) = ("output", "it is not there".to_owned());
+                    return Err(StoreError::Damaged { what, key: digest.to_string(), reason }.into());
+                }
+                Err(error) => {
+                    self.trouble(&error, "read an output").await;
+                    return Ok(());
+                }
+            },
+        };
+        self.patience.reset();
+        self.shared.observer.deduplicated(verdict);
+        self.note_with(body, apart.as_ref())
+    }
+}

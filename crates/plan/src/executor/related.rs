@@ -1,0 +1,80 @@
+//! What a start may refer to: the run it tries again, or the one it replays.
+
+use macp_plan_core::effect::Idempotency;
+use macp_plan_core::plan::FrozenPlan;
+use macp_plan_core::skill::Catalog;
+
+use super::{Shared, Start, StartError, StartMode};
+use crate::store::{Run, Status};
+
+impl Shared {
+    /// The run a start refers to, if it does, once it is clear that it may.
+    pub(super) async fn related(&self, start: &Start) -> Result<Option<Run>, StartError> {
+        let run_id = match &start.mode {
+            StartMode::Execute => return Ok(None),
+            StartMode::Retry { parent_run_id, .. } => parent_run_id,
+            StartMode::FullReplay { original_run_id, .. } => original_run_id,
+        };
+        let run = self.runs.load(run_id).await?.ok_or_else(|| StartError::NoRun(run_id.clone()))?;
+        let Some(finish) = run.finish() else {
+            return Err(StartError::NotFinished(run_id.clone()));
+        };
+        let recorded = &run.start().plan_hash;
+        if *recorded != start.plan.hash {
+            let (recorded, given) = (recorded.to_string(), start.plan.hash.to_string());
+            return Err(StartError::OtherPlan { run_id: run_id.clone(), recorded, given });
+        }
+        if let Some(original) = run.start().original_run_id.clone() {
+            return Err(StartError::ReplayOfReplay { run_id: run_id.clone(), original_run_id: original });
+        }
+        match &start.mode {
+            StartMode::Execute => {}
+            StartMode::Retry { from_step, .. } => {
+                if let Some(step) = from_step
+                    && !start.plan.plan.steps.iter().any(|known| known.step_id == *step)
+                {
+                    return Err(StartError::NoStep(step.clone()));
+                }
+                if Status::from(finish.status) == Status::Succeeded && from_step.is_none() {
+                    return Err(StartError::Succeeded { run_id: run_id.clone() });
+                }
+                self.check_settled(&run).await?;
+            }
+            StartMode::FullReplay { allow_steps, .. } => {
+                let steps = unrepeatable(&start.plan, &*self.registry);
+                let steps: Vec<_> = steps.into_iter().filter(|step| !allow_steps.contains(step)).collect();
+                if !steps.is_empty() {
+                    return Err(StartError::Unrepeatable { steps });
+                }
+            }
+        }
+        Ok(Some(run))
+    }
+
+    /// Nobody may try an effect again while it is in doubt.
+    async fn check_settled(&self, run: &Run) -> Result<(), StartError> {
+        let Some(stop) = run.finish().and_then(|finish| finish.stop.as_ref()) else {
+            return Ok(());
+        };
+        let in_doubt = run.finish().is_some_and(|finish| Status::from(finish.status) == Status::InDoubt);
+        let Some(step_id) = stop.step_id.clone().filter(|_| in_doubt) else {
+            return Ok(());
+        };
+        match self.runs.settlements().get(&run.run_id, &step_id).await? {
+            Some(_said) => Ok(()),
+            None => Err(StartError::InDoubt { run_id: run.run_id.to_string(), step_id }),
+        }
+    }
+}
+
+/// Steps with an effect that nothing recognises as a repetition. Effects are asked of the templates: a reference never
+/// makes one harmless.
+fn unrepeatable(plan: &FrozenPlan, catalog: &dyn Catalog) -> Vec<String> {
+    let steps = plan.plan.steps.iter().filter(|step| {
+        catalog.skill(&step.skill_id, &step.skill_version).is_some_and(|registration| {
+            let effects = registration.skill.effects(&step.parameters);
+            effects.iter().any(|effect| effect.idempotency == Idempotency::None)
+        })
+    });
+    steps.map(|step| step.step_id.clone()).collect()
+}

@@ -1,0 +1,186 @@
+//! What must outlive the process about runs of sessions, as documents beside the journals: which runs are still to be
+//! reported, why an epoch was begun, which commitments are superseded, and how far the watcher has come.
+
+use std::sync::Arc;
+
+use macp_ledger::{PutMode, PutOutcome, Store};
+use macp_plan_core::digest::{self, Digest};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::store::StoreError;
+
+const REPORTS: &str = "aos.report";
+const EPOCHS: &str = "aos.epoch";
+const SUPERSEDED: &str = "aos.superseded";
+const CHECKPOINT: &str = "aos.watched";
+
+/// The only checkpoint there is.
+const CHECKPOINT_KEY: &str = "resolved";
+
+/// Reports looked up at once.
+const PAGE: usize = 256;
+
+/// A run that is to be started, if it has not been, and reported in an execution session. Kept from before the run
+/// exists until its report is complete.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Report {
+    pub(super) run_id: String,
+    pub(super) session_id: String,
+    pub(super) commitment_hash: String,
+    pub(super) epoch: u64,
+    pub(super) plan_id: String,
+    pub(super) plan_hash: Digest,
+    /// Who started the session that committed to the plan.
+    pub(super) coordinator: String,
+    pub(super) authority_scope: String,
+    /// Who had the run started; empty if it was started elsewhere.
+    pub(super) by: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) request_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) epoch_reason: Option<String>,
+    /// How long the execution session may live.
+    pub(super) ttl_ms: i64,
+}
+
+/// Why effects were deliberately repeated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EpochNote {
+    pub session_id: String,
+    pub commitment_hash: String,
+    pub epoch: u64,
+    pub by: String,
+    pub reason: String,
+    pub at_ms: i64,
+}
+
+/// The commitment that took the place of another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Superseding {
+    pub session_id: String,
+    pub commitment_hash: String,
+    pub committer: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Checkpoint {
+    at_ms: i64,
+}
+
+/// The documents, in the store of runs.
+#[derive(Clone, Debug)]
+pub(super) struct Notes {
+    store: Arc<dyn Store>,
+}
+
+impl Notes {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store }
+    }
+
+    pub(super) async fn keep_report(&self, report: Report) -> Result<(), StoreError> {
+        self.blocking(move |store| put(store, REPORTS, &report.run_id, &report, PutMode::IfAbsent).map(drop)).await
+    }
+
+    pub(super) async fn drop_report(&self, run_id: &str) -> Result<(), StoreError> {
+        let run_id = run_id.to_owned();
+        self.blocking(move |store| Ok(store.delete_document(REPORTS, &run_id).map(drop)?)).await
+    }
+
+    /// A page of the reports that are not complete, after a run.
+    pub(super) async fn reports(&self, after: Option<String>) -> Result<Vec<Report>, StoreError> {
+        self.blocking(move |store| {
+            let documents = store.documents(REPORTS, after.as_deref(), PAGE)?;
+            documents.into_iter().map(|document| decode(REPORTS, &document.key, &document.bytes)).collect()
+        })
+        .await
+    }
+
+    /// The first reason given for an epoch stands.
+    pub(super) async fn keep_epoch(&self, note: EpochNote) -> Result<(), StoreError> {
+        self.blocking(move |store| {
+            let key = key(&[&note.session_id, &note.commitment_hash, &note.epoch.to_string()]);
+            put(store, EPOCHS, &key, &note, PutMode::IfAbsent).map(drop)
+        })
+        .await
+    }
+
+    pub(super) async fn epoch(
+        &self,
+        session_id: &str,
+        commitment_hash: &str,
+        epoch: u64,
+    ) -> Result<Option<EpochNote>, StoreError> {
+        let key = key(&[session_id, commitment_hash, &epoch.to_string()]);
+        self.blocking(move |store| get(store, EPOCHS, &key)).await
+    }
+
+    /// The first commitment to supersede another stands.
+    pub(super) async fn supersede(
+        &self,
+        session_id: &str,
+        commitment_hash: &str,
+        by: Superseding,
+    ) -> Result<(), StoreError> {
+        let key = key(&[session_id, commitment_hash]);
+        self.blocking(move |store| put(store, SUPERSEDED, &key, &by, PutMode::IfAbsent).map(drop)).await
+    }
+
+    pub(super) async fn superseded(
+        &self,
+        session_id: &str,
+        commitment_hash: &str,
+    ) -> Result<Option<Superseding>, StoreError> {
+        let key = key(&[session_id, commitment_hash]);
+        self.blocking(move |store| get(store, SUPERSEDED, &key)).await
+    }
+
+    pub(super) async fn checkpoint(&self) -> Result<Option<i64>, StoreError> {
+        let checkpoint: Option<Checkpoint> = self.blocking(|store| get(store, CHECKPOINT, CHECKPOINT_KEY)).await?;
+        Ok(checkpoint.map(|checkpoint| checkpoint.at_ms))
+    }
+
+    pub(super) async fn set_checkpoint(&self, at_ms: i64) -> Result<(), StoreError> {
+        let checkpoint = Checkpoint { at_ms };
+        self.blocking(move |store| put(store, CHECKPOINT, CHECKPOINT_KEY, &checkpoint, PutMode::Replace).map(drop))
+            .await
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        super::blocking(&self.store, work).await
+    }
+}
+
+/// A key for ids that may be long and hold any character.
+fn key(parts: &[&str]) -> String {
+    digest::hex_of("aos-key/1", Value::from(parts).to_string().as_bytes())
+}
+
+fn put(
+    store: &dyn Store,
+    kind: &'static str,
+    key: &str,
+    document: &impl Serialize,
+    mode: PutMode,
+) -> Result<PutOutcome, StoreError> {
+    let bytes = serde_json::to_vec(document)
+        .map_err(|error| StoreError::NotCanonical { what: kind, reason: error.to_string() })?;
+    Ok(store.put_document(kind, key, &bytes, mode)?)
+}
+
+fn get<T: DeserializeOwned>(store: &dyn Store, kind: &'static str, key: &str) -> Result<Option<T>, StoreError> {
+    store.document(kind, key)?.map(|bytes| decode(kind, key, &bytes)).transpose()
+}
+
+fn decode<T: DeserializeOwned>(kind: &'static str, key: &str, bytes: &[u8]) -> Result<T, StoreError> {
+    serde_json::from_slice(bytes).map_err(|error| StoreError::Damaged {
+        what: kind,
+        key: key.to_owned(),
+        reason: error.to_string(),
+    })
+}

@@ -1,0 +1,260 @@
+//! Starting the plan a session committed to: verified, admitted once, and put down to be reported before it exists.
+
+use std::sync::Arc;
+
+use macp_kernel::TTL_MS_MAX;
+use macp_plan_core::digest;
+use macp_plan_core::dry_run::Estimate;
+use macp_plan_core::journal::SessionLink;
+
+use super::binding::Bound;
+use super::notes::{EpochNote, Report};
+use super::refusal::{Error, Reason, Refusal};
+use super::{START_LOCKS, SessionRuns};
+use crate::executor::{Start, StartMode, Started};
+use crate::store::{Admission, Commitment, RunId, StoreError};
+
+/// Steps that a refusal for taking too long names.
+const STEPS_NAMED_MAX: usize = 3;
+
+/// A request to run what a session committed to.
+#[derive(Clone, Debug)]
+pub struct StartFromSession {
+    pub session_id: String,
+    /// Which deliberate execution of the commitment this is, from 1.
+    pub epoch: u64,
+    /// Why effects are to be repeated; needed for every epoch after the first.
+    pub epoch_reason: Option<String>,
+    /// Whether whoever asks has the right to begin further epochs.
+    pub may_repeat: bool,
+    /// Who asks.
+    pub by: String,
+    pub request_id: Option<String>,
+}
+
+impl StartFromSession {
+    /// The first execution.
+    #[must_use]
+    pub fn first(session_id: &str, by: &str) -> Self {
+        Self {
+            session_id: session_id.to_owned(),
+            epoch: 1,
+            epoch_reason: None,
+            may_repeat: false,
+            by: by.to_owned(),
+            request_id: None,
+        }
+    }
+}
+
+impl SessionRuns {
+    /// Starts the plan a session committed to. However often and from wherever it is asked for, and whatever crashes
+    /// come in between, there is one run for a commitment and an epoch: the first request starts it, every other is
+    /// told of it.
+    ///
+    /// A plan that may not run at all is refused here, with every reason and without a run. One that fails the
+    /// executor's own checks becomes a run that is rejected.
+    pub async fn start_from_session(&self, request: StartFromSession) -> Result<Started, Error> {
+        check_epoch(&request)?;
+        let bound = self.bind(&request.session_id).await?;
+        let commitment = commitment_of(&bound.link, request.epoch);
+        let _turn = self.shared.starts[lock_of(&commitment)].lock().await;
+        if let Some(run_id) = self.started(&commitment).await? {
+            return Ok(Started { run_id, existing: true });
+        }
+        self.check_superseded(&bound.link).await?;
+        self.check_earlier_epoch(&commitment).await?;
+        let ttl_ms = self.check_worst_case(&bound)?;
+        if let Some(reason) = request.epoch_reason.clone().filter(|_| request.epoch > 1) {
+            let Commitment { session_id, commitment_hash, epoch } = commitment.clone();
+            let (by, at_ms) = (request.by.clone(), self.shared.engine.now_ms());
+            self.shared.notes.keep_epoch(EpochNote { session_id, commitment_hash, epoch, by, reason, at_ms }).await?;
+        }
+        let run_id = RunId::new(u64::try_from(self.shared.engine.now_ms()).unwrap_or_default()).into_string();
+        let run_id = match self.runs().admissions().admit(commitment, &run_id).await? {
+            Admission::Admitted => run_id,
+            // An earlier process came this far. The run is created under the name it was given then.
+            Admission::Already { run_id } => run_id,
+        };
+        let report = report(&run_id, &bound, &request, ttl_ms);
+        self.launch(bound, report).await
+    }
+
+    /// The first epoch of a session's commitment that no run was admitted for.
+    pub async fn next_epoch(&self, bound: &Bound) -> Result<u64, StoreError> {
+        let mut epoch = 1;
+        while self.runs().admissions().run_of(commitment_of(&bound.link, epoch)).await?.is_some() {
+            epoch += 1;
+        }
+        Ok(epoch)
+    }
+
+    /// Reports a run of a session that was started elsewhere, such as one that tries again what another left undone.
+    /// Says whether there is anything to report it to.
+    pub async fn attach(&self, run_id: &str) -> Result<bool, Error> {
+        let Some(run) = self.runs().load(run_id).await? else {
+            return Ok(false);
+        };
+        let Some(link) = run.start().session.clone() else {
+            return Ok(false);
+        };
+        let bound = self.bind(&link.session_id).await?;
+        let ttl_ms = self.check_worst_case(&bound)?;
+        let request = StartFromSession { epoch: run.start().epoch, ..StartFromSession::first(&link.session_id, "") };
+        let report = report(run_id, &bound, &request, ttl_ms);
+        if self.shared.settings.execution.enabled {
+            self.shared.notes.keep_report(report.clone()).await?;
+            self.report(report);
+        }
+        Ok(self.shared.settings.execution.enabled)
+    }
+
+    /// Has the run created under its name and reported. The note comes first, so that no run goes without a report.
+    pub(super) async fn launch(&self, bound: Bound, report: Report) -> Result<Started, Error> {
+        let run_id = report.run_id.clone();
+        let link = bound.link.clone();
+        self.shared.notes.keep_report(report.clone()).await?;
+        let start = Start {
+            plan: bound.plan,
+            mode: StartMode::Execute,
+            epoch: report.epoch,
+            by: report.by.clone(),
+            request_id: report.request_id.clone(),
+            session: Some(bound.link),
+            deadline_ms: None,
+        };
+        match self.shared.executor.start_as(run_id.clone(), start).await {
+            Ok(started) => {
+                // A commitment that came between the check and the admission did not see this run; this run sees it.
+                match self.shared.notes.superseded(&link.session_id, &link.commitment_hash).await {
+                    Ok(None) => {}
+                    Ok(Some(by)) => self.stop_superseded(&run_id, &by).await,
+                    Err(error) => tracing::error!(run = run_id, %error, "whether the run is superseded is not known"),
+                }
+                self.report(report);
+                Ok(started)
+            }
+            Err(error) => {
+                // Whoever asked is told that nothing was started, so nothing may start later.
+                if matches!(self.runs().summary(&run_id).await, Ok(None)) {
+                    self.shared.notes.drop_report(&run_id).await?;
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// The run that was created for a commitment, if it was.
+    async fn started(&self, commitment: &Commitment) -> Result<Option<String>, StoreError> {
+        let Some(run_id) = self.runs().admissions().run_of(commitment.clone()).await? else {
+            return Ok(None);
+        };
+        Ok(self.runs().summary(&run_id).await?.map(|_| run_id))
+    }
+
+    async fn check_superseded(&self, link: &SessionLink) -> Result<(), Error> {
+        match self.shared.notes.superseded(&link.session_id, &link.commitment_hash).await? {
+            None => Ok(()),
+            Some(by) => {
+                let message = format!(
+                    "the commitment is superseded by {} of session {:?}, so its plan must not start",
+                    by.commitment_hash, by.session_id
+                );
+                Err(Error::refused(Reason::Superseded, message))
+            }
+        }
+    }
+
+    /// Epochs follow one another: none is skipped, and none begins while the one before it is at work.
+    async fn check_earlier_epoch(&self, commitment: &Commitment) -> Result<(), Error> {
+        if commitment.epoch == 1 {
+            return Ok(());
+        }
+        let epoch = commitment.epoch - 1;
+        let earlier = Commitment { epoch, ..commitment.clone() };
+        let Some(run_id) = self.started(&earlier).await? else {
+            let message = format!("epoch {epoch} has no run, so epoch {} cannot begin", commitment.epoch);
+            return Err(Error::refused(Reason::EarlierEpochMissing, message));
+        };
+        let finished = self.runs().summary(&run_id).await?.is_some_and(|summary| summary.finished_at_ms.is_some());
+        if finished {
+            return Ok(());
+        }
+        let message = format!("run {run_id:?} of epoch {epoch} has not ended; cancel it, or wait for it");
+        Err(Error::refused(Reason::EarlierEpochUnfinished, message))
+    }
+
+    /// How long the execution session may live: what the plan can take, and a margin. A plan that can take longer than
+    /// any session may live is refused.
+    fn check_worst_case(&self, bound: &Bound) -> Result<i64, Error> {
+        let estimate =
+            self.shared.executor.dry_run(&Arc::new(bound.plan.clone())).map_err(|error| {
+                Error::refused(Reason::PlanInvalid, format!("the plan cannot be estimated: {error}"))
+            })?;
+        let longest_ms = u64::try_from(TTL_MS_MAX).unwrap_or_default();
+        if estimate.duration_ms_max > longest_ms {
+            return Err(Error::Refused(vec![too_long(&estimate, longest_ms)]));
+        }
+        let ttl_ms = estimate.duration_ms_max.saturating_add(self.shared.settings.execution.ttl_margin_ms);
+        Ok(i64::try_from(ttl_ms.clamp(1, longest_ms)).unwrap_or(TTL_MS_MAX))
+    }
+}
+
+fn check_epoch(request: &StartFromSession) -> Result<(), Error> {
+    let refused = |reason, message: &str| Err(Error::refused(reason, message));
+    match request.epoch {
+        0 => refused(Reason::EpochInvalid, "epochs are counted from 1"),
+        1 => Ok(()),
+        _ if !request.may_repeat => refused(
+            Reason::EpochNotPermitted,
+            "a further epoch repeats the plan's effects, and whoever asks has no right to begin one",
+        ),
+        _ if request.epoch_reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) => {
+            refused(Reason::EpochReasonMissing, "a further epoch repeats the plan's effects; say why, with a reason")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn too_long(estimate: &Estimate, longest_ms: u64) -> Refusal {
+    let mut steps: Vec<_> = estimate.steps.iter().collect();
+    steps.sort_by_key(|step| std::cmp::Reverse(step.duration_ms_max));
+    let longest =
+        steps.iter().take(STEPS_NAMED_MAX).map(|step| format!("{} {} s", step.step_id, step.duration_ms_max / 1_000));
+    let message = format!(
+        "the plan can take {} s, and no session lives longer than {} s; lower max_retries, max_delay_ms or timeout_ms of \
+         its longest steps ({}), or run the plan without a session",
+        estimate.duration_ms_max.div_ceil(1_000),
+        longest_ms / 1_000,
+        longest.collect::<Vec<_>>().join(", ")
+    );
+    Refusal::new(Reason::WorstCaseTooLong, message)
+}
+
+fn commitment_of(link: &SessionLink, epoch: u64) -> Commitment {
+    Commitment { session_id: link.session_id.clone(), commitment_hash: link.commitment_hash.clone(), epoch }
+}
+
+/// Where a commitment waits for its turn.
+fn lock_of(commitment: &Commitment) -> usize {
+    let name = format!("{}/{}", commitment.session_id, commitment.commitment_hash);
+    let hex = digest::hex_of("aos-start-lock/1", name.as_bytes());
+    usize::from_str_radix(&hex[..4], 16).unwrap_or_default() % START_LOCKS
+}
+
+fn report(run_id: &str, bound: &Bound, request: &StartFromSession, ttl_ms: i64) -> Report {
+    Report {
+        run_id: run_id.to_owned(),
+        session_id: bound.link.session_id.clone(),
+        commitment_hash: bound.link.commitment_hash.clone(),
+        epoch: request.epoch,
+        plan_id: bound.plan.plan.plan_id.clone(),
+        plan_hash: bound.plan.hash.clone(),
+        coordinator: bound.coordinator.clone(),
+        authority_scope: bound.commitment.authority_scope.clone(),
+        by: request.by.clone(),
+        request_id: request.request_id.clone(),
+        epoch_reason: request.epoch_reason.clone().filter(|_| request.epoch > 1),
+        ttl_ms,
+    }
+}

@@ -1,0 +1,306 @@
+//! Watches sessions: those that are resolved may have a plan to start or a commitment to supersede, and those in which
+//! runs are reported may be suspended, cancelled or expire.
+//!
+//! Nothing may be missed by a crash, nor by falling behind. So the watcher keeps a checkpoint, the time up to which it
+//! has dealt with everything, and after a start or a gap goes through the index for sessions that may have been resolved
+//! since: a session is resolved before its deadline, hence one whose deadline is before the checkpoint is long done
+//! with. That pass reads index rows alone, a page at a time; only candidates are looked at closer. Doing something twice
+//! is harmless, because admission and notes are idempotent.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use macp_engine::{Lifecycle, LifecycleEvent};
+use macp_ledger::{Failure, Filter, Store};
+use macp_wire::v1::{SessionMetadata, SessionState};
+use prost::Message;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::binding::{self, Resolved};
+use super::execution::{MODE, session_id};
+use super::refusal::{Error, Reason};
+use super::settings::StartPolicy;
+use super::start::StartFromSession;
+use super::{SessionRuns, blocking};
+use crate::executor::StartError;
+use crate::store::StoreError;
+
+/// Resolved sessions looked at together.
+const BATCH: usize = 256;
+
+/// Index rows read at once.
+const PAGE: usize = 1_024;
+
+/// How often what failed is tried again and the checkpoint moves.
+const TICK: Duration = Duration::from_secs(5);
+
+/// How soon the index is gone through after events were lost; not at once, since more may be about to be.
+const GAP_PAUSE: Duration = Duration::from_millis(250);
+
+/// What the checkpoint stays behind the clock: an entry is accepted a while before those who watch hear of it, and
+/// clocks are set back a little now and then.
+const CHECKPOINT_LAG_MS: i64 = 60_000;
+
+pub(super) struct Watcher {
+    session_runs: SessionRuns,
+    events: Receiver<Arc<Lifecycle>>,
+    /// Resolved sessions that could not be dealt with, to be tried again. While there are any, the checkpoint stays.
+    waiting: BTreeMap<String, Resolved>,
+    /// Sessions may have been missed: the index must be gone through.
+    behind: bool,
+    /// Events were lost since the last tick.
+    gap: bool,
+}
+
+impl Watcher {
+    pub(super) fn new(session_runs: SessionRuns, events: Receiver<Arc<Lifecycle>>) -> Self {
+        Self { session_runs, events, waiting: BTreeMap::new(), behind: true, gap: false }
+    }
+
+    pub(super) async fn run(mut self) {
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let had_gap = self.gap;
+            tokio::select! {
+                event = self.events.recv() => match event {
+                    Ok(event) => self.take(event).await,
+                    Err(RecvError::Lagged(missed)) => self.lagged(missed).await,
+                    // The engine is gone.
+                    Err(RecvError::Closed) => return,
+                },
+                _ = ticks.tick() => self.tick().await,
+            }
+            if self.gap && !had_gap {
+                ticks.reset_after(GAP_PAUSE);
+            }
+        }
+    }
+
+    /// Deals with an event and those that wait behind it.
+    async fn take(&mut self, event: Arc<Lifecycle>) {
+        let mut resolved = Vec::new();
+        let mut next = Some(event);
+        while let Some(event) = next.take() {
+            self.sort(&event, &mut resolved).await;
+            if resolved.len() < BATCH {
+                match self.events.try_recv() {
+                    Ok(event) => next = Some(event),
+                    Err(TryRecvError::Lagged(missed)) => self.lagged(missed).await,
+                    Err(TryRecvError::Empty | TryRecvError::Closed) => {}
+                }
+            }
+        }
+        if resolved.is_empty() {
+            return;
+        }
+        match self.look(resolved).await {
+            Ok(found) => self.deal_with(found).await,
+            Err(error) => {
+                tracing::warn!(%error, "resolved sessions could not be read; they are looked for again");
+                self.behind = true;
+            }
+        }
+    }
+
+    async fn sort(&self, event: &Lifecycle, resolved: &mut Vec<String>) {
+        let session = &event.session;
+        let run_id = self.session_runs.run_reported_in(session);
+        match (event.event, run_id) {
+            (LifecycleEvent::Suspended, Some(run_id)) => self.session_runs.pause(run_id, true).await,
+            (LifecycleEvent::Resumed, Some(run_id)) => self.session_runs.pause(run_id, false).await,
+            (LifecycleEvent::Cancelled | LifecycleEvent::Expired, Some(run_id)) => {
+                let how = if event.event == LifecycleEvent::Cancelled { "cancelled" } else { "expired" };
+                let reason = format!("its execution session was {how}");
+                self.session_runs.stop(run_id, &session.session_id, &reason).await;
+            }
+            (LifecycleEvent::Resolved, None) => resolved.push(session.session_id.clone()),
+            _ => {}
+        }
+    }
+
+    /// Goes through the past if need be, tries again what failed, and moves the checkpoint.
+    async fn tick(&mut self) {
+        self.gap = false;
+        let result = async {
+            if self.behind {
+                self.catch_up().await?;
+                self.behind = false;
+            }
+            let waiting = std::mem::take(&mut self.waiting);
+            self.deal_with(waiting.into_values().collect()).await;
+            if self.waiting.is_empty() && self.events.is_empty() {
+                let at_ms = self.session_runs.shared.engine.now_ms().saturating_sub(CHECKPOINT_LAG_MS);
+                self.session_runs.shared.notes.set_checkpoint(at_ms).await?;
+            }
+            Ok::<_, StoreError>(())
+        };
+        if let Err(error) = result.await {
+            tracing::warn!(%error, "watching sessions is held up and goes on in a while");
+        }
+    }
+
+    /// Deals with everything that was resolved since the checkpoint. Without one there is no past: plans that were
+    /// committed to before anyone watched are an operator's to start.
+    async fn catch_up(&mut self) -> Result<(), StoreError> {
+        let Some(since_ms) = self.session_runs.shared.notes.checkpoint().await? else {
+            return Ok(());
+        };
+        let began = Instant::now();
+        let mut after = None;
+        let mut found = Vec::new();
+        loop {
+            let from = after.clone();
+            let store = self.session_runs.shared.engine.store();
+            let (page, last) =
+                blocking(store, move |store| candidates(store, from.as_deref(), since_ms).map_err(StoreError::from))
+                    .await?;
+            found.extend(self.look(page).await?);
+            match last {
+                Some(last) => after = Some(last),
+                None => break,
+            }
+        }
+        tracing::debug!(found = found.len(), took = ?began.elapsed(), "went through the sessions resolved lately");
+        self.deal_with(found).await;
+        Ok(())
+    }
+
+    async fn look(&self, session_ids: Vec<String>) -> Result<Vec<Resolved>, StoreError> {
+        blocking(self.session_runs.shared.engine.store(), move |store| {
+            let looks = session_ids.iter().map(|session_id| binding::look(store, session_id));
+            let resolved = looks.filter_map(Result::transpose).collect::<Result<Vec<_>, Failure>>()?;
+            Ok(resolved.into_iter().filter(|one| one.names_a_plan || one.supersedes.is_some()).collect())
+        })
+        .await
+    }
+
+    /// First what must not start any more, then what is to start.
+    async fn deal_with(&mut self, found: Vec<Resolved>) {
+        let mut ready = Vec::new();
+        for resolved in found {
+            match self.session_runs.supersede(&resolved).await {
+                Ok(()) => ready.push(resolved),
+                Err(error) => self.hold(resolved, &error),
+            }
+        }
+        if self.session_runs.settings().start == StartPolicy::Manual {
+            return;
+        }
+        let mut starts = JoinSet::new();
+        for resolved in ready.into_iter().filter(|resolved| resolved.names_a_plan) {
+            let session_runs = self.session_runs.clone();
+            starts.spawn(async move {
+                let failed = session_runs.start_by_itself(&resolved.session_id).await;
+                failed.map_err(|error| (resolved, error))
+            });
+        }
+        while let Some(started) = starts.join_next().await {
+            match started {
+                Ok(Ok(())) => {}
+                Ok(Err((resolved, error))) => self.hold(resolved, &error),
+                Err(error) => {
+                    tracing::error!(%error, "starting a committed plan broke off");
+                    self.behind = true;
+                }
+            }
+        }
+    }
+
+    fn hold(&mut self, resolved: Resolved, error: &dyn std::error::Error) {
+        tracing::warn!(session = resolved.session_id, %error, "a committed plan is held up and is tried again");
+        self.waiting.insert(resolved.session_id.clone(), resolved);
+    }
+
+    /// Some events are lost: what they said is read from where it is kept.
+    async fn lagged(&mut self, missed: u64) {
+        tracing::info!(missed, "the watcher of sessions fell behind and goes through the index");
+        (self.behind, self.gap) = (true, true);
+        let runs: Vec<String> = self.session_runs.shared.reporting().iter().cloned().collect();
+        for run_id in runs {
+            self.session_runs.follow_session_of(&run_id).await;
+        }
+    }
+}
+
+impl SessionRuns {
+    /// The run that is reported in a session, if that is what the session is for.
+    fn run_reported_in<'a>(&self, session: &'a SessionMetadata) -> Option<&'a str> {
+        let run_id = session.context_id.as_str();
+        let ours = session.mode == MODE
+            && session.initiator == self.settings().execution.identity
+            && session.session_id == session_id(run_id);
+        ours.then_some(run_id)
+    }
+
+    /// Starts a committed plan without anybody asking. A refusal is final; anything else may pass.
+    async fn start_by_itself(&self, session_id: &str) -> Result<(), Error> {
+        let request = StartFromSession::first(session_id, &self.settings().execution.identity);
+        match self.start_from_session(request).await {
+            Ok(started) => {
+                tracing::info!(
+                    session = session_id,
+                    run = started.run_id,
+                    existing = started.existing,
+                    "a committed plan runs"
+                );
+                Ok(())
+            }
+            Err(Error::Refused(refusals)) => {
+                for refusal in refusals {
+                    let expected = refusal.reason == Reason::OutcomeNotPositive || refusal.reason == Reason::Superseded;
+                    if expected {
+                        tracing::info!(session = session_id, %refusal, "a plan does not run");
+                    } else {
+                        tracing::warn!(session = session_id, %refusal, "a committed plan does not run");
+                    }
+                }
+                Ok(())
+            }
+            // The history will not get better, and the log has said what is wrong with it.
+            Err(error @ Error::History(macp_ledger::ReadError::Corruption(_))) => {
+                tracing::error!(session = session_id, %error, "a committed plan does not run");
+                Ok(())
+            }
+            Err(Error::Executor(StartError::Stopping)) if self.shared.is_stopping() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Has a run do what the state of its session asks for.
+    async fn follow_session_of(&self, run_id: &str) {
+        let id = session_id(run_id);
+        let state = match self.shared.engine.session(&id).await {
+            Ok(Some(snapshot)) => snapshot.metadata.state(),
+            Ok(None) => return,
+            Err(error) => {
+                tracing::warn!(run = run_id, %error, "the state of an execution session is not known");
+                return;
+            }
+        };
+        match state {
+            SessionState::Suspended => self.pause(run_id, true).await,
+            SessionState::Open => self.pause(run_id, false).await,
+            SessionState::Cancelled | SessionState::Expired => {
+                self.stop(run_id, &id, "its execution session has ended").await
+            }
+            SessionState::Resolved | SessionState::Unspecified => {}
+        }
+    }
+}
+
+/// A page of the index: sessions that were resolved, and not before a time; and where the next page begins.
+fn candidates(store: &dyn Store, after: Option<&str>, since_ms: i64) -> Result<(Vec<String>, Option<String>), Failure> {
+    let heads = store.list(after, PAGE, Filter::All)?;
+    let last = heads.last().map(|head| head.session_id.to_string());
+    let resolved = heads.into_iter().filter(|head| head.state == i32::from(SessionState::Resolved));
+    let recent = resolved.filter(|head| {
+        // A row that cannot be read rules nothing out.
+        SessionMetadata::decode(head.summary.clone()).map_or(true, |session| session.expires_at_unix_ms >= since_ms)
+    });
+    Ok((recent.map(|head| head.session_id.to_string()).collect(), last))
+}
