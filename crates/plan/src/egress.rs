@@ -39,26 +39,26 @@ pub struct Settings {
 /// A rule that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    #[error("egress.allow_hosts: `{0}` is neither a host name, an address nor `*.` and a name")]
+    #[error("egress_allow_hosts: `{0}` is neither a host name, an address nor `*.` and a name")]
     Host(String),
-    #[error("egress.allow_private_hosts: `{0}` is neither a host name nor an address; wildcards are not possible here")]
+    #[error("egress_allow_private_hosts: `{0}` is neither a host name nor an address; wildcards are not possible here")]
     PrivateHost(String),
-    #[error("egress.allow_networks: {0}")]
+    #[error("egress_allow_networks: {0}")]
     Network(#[from] NotANetwork),
 }
 
 /// What may not be reached, and which setting would allow it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Forbidden {
-    #[error("the scheme `{scheme}` is not allowed for {host}: only https is, and http if egress.allow_http is set")]
+    #[error("the scheme `{scheme}` is not allowed for {host}: only https is, and http if egress_allow_http is set")]
     Scheme { scheme: String, host: String },
     #[error("the URL names no host")]
     NoHost,
-    #[error("the host {host} is not allowed: list it under egress.allow_hosts")]
+    #[error("the host {host} is not allowed: list it under egress_allow_hosts")]
     Host { host: String },
     #[error(
-        "{host} is at {address}, which is not a public address: list the host under egress.allow_private_hosts or its \
-         network under egress.allow_networks"
+        "{host} is at {address}, which is not a public address: list the host under egress_allow_private_hosts or its \
+         network under egress_allow_networks"
     )]
     Address { host: String, address: IpAddr },
 }

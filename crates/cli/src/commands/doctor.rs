@@ -8,6 +8,7 @@ use macp_ledger::sqlite::{DATABASE_FILE, LOCK_FILE};
 use macp_ledger::{Filter, Store};
 use serde_json::json;
 
+use super::run::RUNS_DIRECTORY;
 use crate::Finding;
 use crate::output::{Output, Paint};
 use crate::progress;
@@ -20,7 +21,7 @@ const PAGE_SESSIONS: usize = 10_000;
 
 /// Look inside a data directory without touching it
 ///
-/// Tells how many sessions there are, how large the files are, and whether a server is using them. To check the
+/// Tells how many sessions and runs there are, how large the files are, and whether a server is using them. To check the
 /// histories themselves, use `macp verify --data DIR --all`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -37,6 +38,7 @@ pub(crate) fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
     let (sessions, entries) = count(&store)?;
     let open = store.open_sessions()?;
     let deadline = store.next_deadline()?;
+    let runs = runs(directory)?;
     if output.is_json() {
         output.value(&json!({
             "data": directory,
@@ -47,6 +49,8 @@ pub(crate) fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
             "database_bytes": database_bytes,
             "log_bytes": log_bytes,
             "next_deadline_unix_ms": deadline,
+            "runs": runs.as_ref().map(|runs| runs.number),
+            "unfinished_runs": runs.as_ref().map(|runs| runs.unfinished),
             "in_use": holder.is_some(),
             "in_use_by": holder,
         }))?;
@@ -62,12 +66,35 @@ pub(crate) fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
     if let Some(deadline) = deadline {
         line("next deadline", format!("{} UTC ({})", stamp(deadline), distance(deadline, now_ms())))?;
     }
+    if let Some(Runs { number, unfinished }) = runs {
+        line(
+            "runs",
+            format!("{number} of plans: {unfinished} unfinished, {} ended", number.saturating_sub(unfinished)),
+        )?;
+    }
     line("in use", holder.map_or("no".to_owned(), |holder| format!("by {holder}")))?;
     Ok(Finding::Positive)
 }
 
+/// How many runs of plans there are.
+struct Runs {
+    number: u64,
+    unfinished: u64,
+}
+
+/// None if no plan was ever executed on the directory.
+fn runs(directory: &Path) -> anyhow::Result<Option<Runs>> {
+    let directory = directory.join(RUNS_DIRECTORY);
+    if !directory.join(DATABASE_FILE).is_file() {
+        return Ok(None);
+    }
+    let store = open_store(&directory)?;
+    let (number, _) = count(&store)?;
+    Ok(Some(Runs { number, unfinished: store.open_sessions()? }))
+}
+
 fn count(store: &dyn Store) -> anyhow::Result<(u64, u64)> {
-    let bar = progress::bar(None, "counting sessions");
+    let bar = progress::bar(None, "counting");
     let (mut sessions, mut entries) = (0, 0);
     let mut after: Option<String> = None;
     loop {

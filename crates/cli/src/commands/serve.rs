@@ -75,7 +75,7 @@ fn runs(place: &Place) -> anyhow::Result<Arc<dyn Store>> {
     Ok(match place {
         Place::Memory => Arc::new(MemoryStore::new()),
         Place::Directory(directory) => {
-            let store = SqliteStore::open(&directory.join(RUNS_DIRECTORY));
+            let store = SqliteStore::open(directory.join(RUNS_DIRECTORY));
             Arc::new(store.context("cannot open the directory of runs")?)
         }
     })

@@ -180,6 +180,15 @@ mod tests {
     }
 
     #[test]
+    fn the_example_in_the_document_is_read() {
+        let document = include_str!("../../../../docs/PLANS.md");
+        let (_, example) = document.split_once("```toml\n").expect("the document has an example");
+        let (example, _) = example.split_once("```").expect("the example ends");
+        let file = ConfigFile::parse(example).unwrap();
+        assert_eq!((file.providers.len(), file.scopes.len(), file.roles.len()), (1, 1, 1));
+    }
+
+    #[test]
     fn roots_are_read_and_checked() {
         let file = ConfigFile::parse("[[roots]]\nuri = \"file:///a\"\nname = \"A\"\n[[roots]]\nuri = \"b\"").unwrap();
         assert_eq!(file.roots.len(), 2);

@@ -354,7 +354,14 @@ mod tests {
             let error = layers(&[], &[(mistyped, "x")], None).resolve().unwrap_err().to_string();
             assert!(error.contains(mistyped) && error.contains("protect nothing"), "{error}");
         }
-        let others = [("MACP_SHARD", "2"), ("MACP_SERVER", "x"), ("MACP_CA", "x"), ("MACP_HTTP_BIND_ADDR", "x")];
+        // A secret is for the plans that name it.
+        let others = [
+            ("MACP_SHARD", "2"),
+            ("MACP_SERVER", "x"),
+            ("MACP_CA", "x"),
+            ("MACP_HTTP_BIND_ADDR", "x"),
+            ("MACP_SECRET_SHOP_TOKEN", "x"),
+        ];
         let serve = layers(&[], &others, None).resolve().unwrap();
         let [http, shard] = serve.warnings.as_slice() else { panic!("{:?}", serve.warnings) };
         assert!(http.contains("MACP_HTTP_BIND_ADDR has no effect here: "), "{http}");
@@ -405,6 +412,21 @@ mod tests {
         assert!(error.contains("MACP_AUTH_TOKENS_JSON") && !error.contains("hunter2"), "{error}");
         let said = self::layers(&[], &[("MACP_AUTH_TOKENS_JSON", "hunter2")], None);
         assert!(!format!("{:?}", said.resolve().unwrap()).contains("hunter2"));
+    }
+
+    #[test]
+    fn plans_are_set_from_every_layer() {
+        let file =
+            Some("egress_allow_hosts = [\"a.example\", \"*.b.example\"]\n[scopes.team]\nagents = \"*\"\nskills = []");
+        let said = [("MACP_AGENT_MAX_CALLS", "3"), ("MACP_PLAN_START", "auto"), ("MACP_EGRESS_ALLOW_HTTP", "yes")];
+        let serve = layers(&[("plan_namespace", "acme")], &said, file).resolve().unwrap();
+        let plans = &serve.plans;
+        assert_eq!(plans.skills.egress.allow_hosts, ["a.example", "*.b.example"]);
+        assert!(plans.skills.egress.allow_http && plans.enabled);
+        assert_eq!((plans.executor.agent.calls_max, plans.executor.agent.runs_max), (Some(3), None));
+        assert_eq!(plans.executor.namespace, "acme");
+        assert_eq!(plans.sessions.start, macp_plan::session::StartPolicy::Auto);
+        assert!(plans.sessions.scopes["team"].agents.allow("anyone"));
     }
 
     #[test]

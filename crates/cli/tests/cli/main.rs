@@ -4,6 +4,7 @@ mod certificates;
 mod demo;
 mod directory;
 mod disk_full;
+mod effects;
 mod flow;
 mod lifecycle;
 mod plan;

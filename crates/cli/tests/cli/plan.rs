@@ -139,10 +139,22 @@ fn codes_and_skills_explain_themselves() {
     macp(&["plan", "skills", "http_call@0.0.1"]).exits(2);
 }
 
+const DOCUMENT: &str = include_str!("../../../../docs/PLANS.md");
+
+#[test]
+fn the_plan_in_the_document_can_run_and_its_example_is_the_one_here() {
+    let (_, plan) = DOCUMENT.split_once("## Writing a plan\n\n```json\n").expect("the document has a plan");
+    let (plan, _) = plan.split_once("```").expect("the plan ends");
+    let place = tempfile::tempdir().unwrap();
+    let plan = written(place.path(), "document.json", &serde_json::from_str(plan).unwrap());
+    let linted = macp(&["plan", "lint", text(&plan)]).exits(0);
+    assert!(linted.stdout.contains("nothing to say"), "{linted:?}");
+    assert!(DOCUMENT.contains(&format!("froze orders.plan: {EXAMPLE_HASH}\n")));
+}
+
 #[test]
 fn the_document_has_the_taxonomy_word_for_word() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/PLANS.md");
-    let document = std::fs::read_to_string(path).unwrap();
+    let document = DOCUMENT;
     let (_, rest) = document.split_once("\n<!-- taxonomy: ").expect("the line before the table is there");
     let (_, rest) = rest.split_once(" -->\n").expect("the line before the table ends");
     let (table, _) = rest.split_once("<!-- end of taxonomy -->\n").expect("the line after the table is there");

@@ -2,12 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use crate::plan::example;
-use crate::support::{Run, Running, Server, command, macp};
+use crate::support::{Run, Server, command, macp};
 use crate::target::{Answer, Target};
 
 const ORDERS: &str = include_str!("../../../../examples/plans/site/orders.json");
@@ -56,32 +54,32 @@ pub(crate) fn posts(place: &Path, name: &str, target: &Target, steps: usize, ded
 
 /// The result at the end of what `run start --json` prints.
 #[track_caller]
-fn result(run: &Run) -> Value {
+pub(crate) fn result(run: &Run) -> Value {
     run.values().pop().expect("a result")
 }
 
-fn codes(result: &Value) -> Vec<&str> {
+pub(crate) fn codes(result: &Value) -> Vec<&str> {
     result["steps"].as_array().unwrap().iter().map(|step| step["final_code"].as_str().unwrap()).collect()
 }
 
-struct Place {
+pub(crate) struct Place {
     directory: tempfile::TempDir,
 }
 
 impl Place {
-    fn new() -> Place {
+    pub(crate) fn new() -> Place {
         Place { directory: tempfile::tempdir().unwrap() }
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.path().join("data")
     }
 
-    fn file(&self, name: &str) -> String {
+    pub(crate) fn file(&self, name: &str) -> String {
         self.path().join(name).to_str().unwrap().to_owned()
     }
 }
@@ -111,6 +109,8 @@ fn the_example_runs_and_proves_itself_everywhere() {
 
     let shown = server.macp(&["--json", "run", "show", run]).exits(0).value();
     assert_eq!(codes(&shown), ["OK_HTTP_CALL", "OK_JSON_TRANSFORM", "OK_HTTP_CALL"]);
+    let outputs = server.macp(&["run", "show", run, "--outputs"]).exits(0).stdout;
+    assert!(outputs.contains("total returned") && outputs.contains("\"cents\": 6250"), "{outputs}");
     let log = server.macp(&["--json", "run", "log", run]).exits(0).values();
     assert_eq!((log[0]["type"].as_str(), log[0]["seq"].as_u64()), (Some("run_started"), Some(0)));
     assert_eq!(log.last().unwrap()["type"], "run_finished");
@@ -149,6 +149,9 @@ fn the_example_runs_and_proves_itself_everywhere() {
     let tree: Vec<_> = lineage.iter().map(|it| (it["depth"].as_u64(), it["run_id"].as_str().unwrap())).collect();
     assert_eq!(tree, [(Some(0), run), (Some(1), replay)]);
     assert_eq!(macp(&["--json", "run", "lineage", run, "--data", data]).exits(0).values(), lineage);
+
+    let inside = macp(&["--json", "doctor", "--data", data]).exits(0).value();
+    assert_eq!((&inside["runs"], &inside["unfinished_runs"]), (&json!(2), &json!(0)));
 
     // Another server takes the run over, once.
     let other = Server::on(&place.path().join("other"));
@@ -233,6 +236,8 @@ fn replays_tell_the_world_from_the_runtime() {
     // Usage is 2, everything else is 1.
     server.macp(&["run", "replay", run, "--what-if", "nonsense"]).exits(2);
     server.macp(&["run", "replay", run, "--mode", "half"]).exits(2);
+    server.macp(&["run", "replay", run, "--allow-step", "fetch"]).exits(2);
+    server.macp(&["run", "replay", run, "--mode", "full", "--what-if", "taxonomy=1.0.0"]).exits(2);
     server.macp(&["run", "replay", "nowhere"]).exits(1);
     macp(&["run", "replay", "nowhere", "--server", "http://127.0.0.1:1"]).exits(1);
 
@@ -241,8 +246,11 @@ fn replays_tell_the_world_from_the_runtime() {
     server.macp(&["run", "export", run, "-o", &file]).exits(0);
     let whole = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, whole.replacen("\"status\":200", "\"status\":503", 1)).unwrap();
+    let changed = whole.lines().position(|line| line.contains("\"status\":200")).unwrap();
+    let seq = whole.lines().take(changed).filter(|line| line.contains("\"entry\":{")).count();
     let bad = macp(&["run", "verify", &file]).exits(1).stdout;
-    assert!(bad.starts_with("BAD line ") || bad.contains("line "), "{bad}");
+    assert!(bad.starts_with(&format!("BAD at entry {seq}: ")), "{bad}");
+    assert_eq!(macp(&["--json", "run", "verify", &file]).exits(1).value()["bad_seq"], seq);
     assert_eq!(macp(&["--json", "run", "replay", &file]).exits(12).value()["verdict"], "not_comparable");
     macp(&["run", "import", &file, "--data", &place.file("copy")]).exits(1);
     macp(&["run", "show", &file]).exits(2);
@@ -250,153 +258,43 @@ fn replays_tell_the_world_from_the_runtime() {
     assert!(macp(&["run", "verify", &file]).exits(1).stdout.contains("cut off"));
 }
 
-/// AOS-75, AOS-76: effects carry keys; a request with the same id is one run; a new epoch is another effect.
+/// AOS-30, AOS-99: a journal that was changed where it is stored is not believed, and the entry is named.
 #[test]
-fn effects_have_keys_and_requests_are_made_once() {
+fn damage_in_the_store_is_found_offline_and_by_the_server() {
     let place = Place::new();
     let target = Target::start(|_, _| Answer::ok("{}"));
-    let plan = posts(place.path(), "keyed", &target, 2, true);
+    let plan = posts(place.path(), "stored", &target, 1, true);
     let server = serve(&place.data());
-    let start = |extra: &[&str]| server.macp(&[&["--json", "run", "start", &plan], extra].concat()).exits(0).values();
-    let first = start(&["--request-id", "req-1"]);
-    let again = start(&["--request-id", "req-1"]);
-    assert_eq!((&again[0]["existing"], &again[0]["run_id"]), (&json!(true), &first[0]["run_id"]));
-    let keys = target.keys();
-    assert_eq!(keys.len(), 2);
-    assert!(keys.iter().all(|(key, times)| key.starts_with("aos1-") && *times == 1), "{keys:?}");
-
-    // The same plan once more finds its effects done.
-    let repeated = start(&[]);
-    assert_eq!(codes(&repeated[1]), ["OK_SKIP_DUPLICATE", "OK_SKIP_DUPLICATE"]);
-    assert_eq!(target.keys(), keys);
-    // Deliberately, it can be repeated.
-    start(&["--new-epoch", "2", "--reason", "the first delivery was lost"]);
-    assert_eq!(target.keys().len(), 4);
-    server.macp(&["run", "start", &plan, "--new-epoch", "3"]).exits(2);
-    let authored = server.macp(&["run", "start", example().to_str().unwrap()]).exits(2);
-    assert!(authored.stderr.contains("macp plan freeze"), "{authored:?}");
-}
-
-/// AOS-82: a cancelled run stops at the next boundary; the call that is out may finish.
-#[test]
-fn a_run_can_be_watched_and_cancelled() {
-    let place = Place::new();
-    let target = Target::start(|_, before| match before {
-        0 => Answer::Held(200, "{}".to_owned()),
-        _ => Answer::ok("{}"),
-    });
-    let plan = posts(place.path(), "held", &target, 3, true);
-    let server = serve(&place.data());
-    let started = server.macp(&["--json", "run", "start", &plan, "--detach"]).exits(0).value();
-    let run = started["run_id"].as_str().unwrap();
-    target.wait_for(1);
-    let watch = Running::start(command().args(["--json", "run", "watch", run, "--server", &server.uri()]));
-    assert_eq!(watch.value()["type"], "run_started");
-    let shown = server.macp(&["run", "show", run]).exits(0).stdout;
-    assert!(shown.contains("running") && shown.contains("macp run watch"), "{shown}");
-    server.macp(&["run", "cancel", run, "--reason", "enough for today"]).exits(0);
-    target.release();
-    let mut last = Value::Null;
-    while last["type"] != "run_finished" {
-        last = watch.value();
-    }
-    watch.ends(1);
-    assert_eq!(last["status"], "cancelled");
-    assert_eq!(target.requests().len(), 1);
-    let shown = server.macp(&["run", "show", run]).exits(0).stdout;
-    assert!(shown.contains("enough for today"), "{shown}");
-    server.macp(&["run", "cancel", run, "--reason", "again"]).exits(2);
-    server.macp(&["run", "cancel", run]).exits(2);
-}
-
-/// AOS-80: an effect whose answer is lost is never guessed; an operator settles it, and a retry goes by that.
-#[test]
-fn an_effect_in_doubt_waits_for_an_operator() {
-    for (outcome, calls_in_all) in [("success", 2), ("failure", 3)] {
-        let place = Place::new();
-        let target = Target::start(|_, before| match before {
-            0 => Answer::Held(200, "{}".to_owned()),
-            _ => Answer::ok("{}"),
-        });
-        let plan = posts(place.path(), "doubt", &target, 2, false);
-        let server = serve(&place.data());
-        let started = server.macp(&["--json", "run", "start", &plan, "--detach"]).exits(0).value();
-        let run = started["run_id"].as_str().unwrap();
-        target.wait_for(1);
-        server.kill();
-        target.release();
-
-        let server = serve(&place.data());
-        let ended = server.macp(&["run", "watch", run]).exits(1).stdout;
-        for part in ["in_doubt", "ERR_EFFECT_IN_DOUBT", "its answer is lost", "macp run resolve"] {
-            assert!(ended.contains(part), "{part}\n{ended}");
+    let run = server.macp(&["--json", "run", "start", &plan]).exits(0).values()[0]["run_id"].clone();
+    let run = run.as_str().unwrap();
+    let log = server.macp(&["--json", "run", "log", run]).exits(0).values();
+    let seq = log.iter().position(|entry| entry["type"] == "attempt_observed").unwrap();
+    assert!(server.terminate().success());
+    let (was, becomes) =
+        (&b"\"kind\":\"http_status\",\"status\":200"[..], &b"\"kind\":\"http_status\",\"status\":299"[..]);
+    let mut changes = 0;
+    for file in std::fs::read_dir(place.data().join("plans")).unwrap() {
+        let path = file.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        while let Some(at) = bytes.windows(was.len()).position(|window| window == was) {
+            bytes[at..at + was.len()].copy_from_slice(becomes);
+            changes += 1;
         }
-        assert_eq!(target.requests().len(), 1, "nobody repeats what may have happened");
-        assert_eq!(server.macp(&["--json", "run", "replay", run]).exits(0).value()["verdict"], "match");
-        let refused = server.macp(&["run", "retry", run]).exits(2);
-        assert!(refused.stderr.contains("in doubt") && refused.stderr.contains("macp run resolve"), "{refused:?}");
-        server.macp(&["run", "resolve", run, "--step", "s1", "--as", outcome, "--note", "x"]).exits(2);
-        server.macp(&["run", "resolve", run, "--step", "s0", "--as", outcome, "--note", "I asked"]).exits(0);
-        let other = if outcome == "success" { "failure" } else { "success" };
-        let stands = server.macp(&["--json", "run", "resolve", run, "--step", "s0", "--as", other, "--note", "no"]);
-        let stands = stands.exits(1).value();
-        assert_eq!((stands["as"].as_str(), stands["note"].as_str()), (Some(outcome), Some("I asked")));
-
-        let retried = result(&server.macp(&["--json", "run", "retry", run]).exits(0));
-        assert_eq!(retried["status"], "succeeded", "{retried:#}");
-        assert_eq!(target.requests().len(), calls_in_all, "{outcome}");
-        let lineage = server.macp(&["run", "lineage", run]).exits(0).stdout;
-        assert!(lineage.contains("in_doubt") && lineage.contains("  retry  "), "{lineage}");
+        std::fs::write(&path, &bytes).unwrap();
     }
-}
+    assert!(changes > 0, "the entry is stored as it is written");
 
-/// AOS-106, AOS-110, AOS-112: what a session committed to runs once, and is reported in a session that can be replayed.
-#[test]
-fn a_committed_plan_runs_once_and_is_reported() {
-    let place = Place::new();
-    let target = Target::start(|_, _| Answer::ok("{}"));
-    let plan = posts(place.path(), "committed", &target, 2, true);
-    let server = serve(&place.data());
-    let session = "3f2504e0-4f89-41d3-9a0c-00000000000a";
-    let by = |name: &str, args: &[&str]| server.macp(&[args, &["--token", name]].concat());
-    let say = |sender: &str, id: &str, kind: &str, payload: &Value| {
-        let (payload, send) =
-            (payload.to_string(), ["session", "send", session, "--sender", sender, "--message-id", id]);
-        by(sender, &[&send[..], &["--type", kind, "--proto-payload", &payload]].concat())
-    };
-    let start = ["session", "start", session, "--sender", "alice", "--mode", "macp.mode.decision.v1"];
-    let bound = ["--participants", "alice,bob", "--mode-version", "1.0.0", "--configuration-version", "c1"];
-    by("alice", &[&start[..], &bound[..], &["--ttl", "10m"]].concat()).exits(0);
-    let early = by("alice", &["run", "start", "--session", session]).exits(2);
-    assert!(early.stderr.contains("not resolved"), "{early:?}");
-
-    let text = std::fs::read(&plan).unwrap();
-    let hash = macp(&["plan", "hash", &plan]).exits(0).stdout;
-    let proposal = json!({"proposal_id": "p1", "option": "run it", "supporting_data": BASE64_STANDARD.encode(&text)});
-    say("bob", "m1", "Proposal", &proposal).exits(0);
-    let commitment = json!({
-        "commitment_id": format!("aos-plan:{}", hash.trim()), "action": "decision.selected", "authority_scope": "team",
-        "reason": "agreed", "mode_version": "1.0.0", "configuration_version": "c1", "outcome_positive": true,
-    });
-    say("alice", "m2", "Commitment", &commitment).exits(0);
-    let started = by("alice", &["--json", "run", "start", "--session", session]).exits(0).values();
-    let again = by("alice", &["--json", "run", "start", "--session", session]).exits(0).values();
-    assert_eq!((&again[0]["existing"], &again[0]["run_id"]), (&json!(true), &started[0]["run_id"]));
-    assert_eq!(target.keys().len(), 2);
-    let run = by("alice", &["--json", "run", "list", "--session", session]).exits(0).value();
-    assert_eq!(run["run_id"], started[0]["run_id"]);
-
-    // The report follows its run; following the session ends when it does.
-    let execution = macp_plan::session::execution_session_id(started[0]["run_id"].as_str().unwrap());
-    let told = by("alice", &["--json", "session", "tail", &execution]).exits(0).values();
-    assert_eq!(told.last().unwrap()["ended"]["state"], "Resolved", "{told:#?}");
-    let outcome = by("alice", &["replay", &execution]).exits(1).stdout;
-    assert!(outcome.starts_with("REFUSED: "), "{outcome}");
-    let course = by("alice", &["--json", "replay", "--quiet", "--structural", &execution]).exits(0).value();
-    assert_eq!(course["report"]["verdict"], "match");
     let data = place.data();
-    macp(&["replay", "--structural", &execution, "--data", data.to_str().unwrap()]).exits(0);
-    by("alice", &["replay", session]).exits(0);
+    let data = data.to_str().unwrap();
+    assert_eq!(macp(&["--json", "run", "verify", run, "--data", data]).exits(1).value()["bad_seq"], seq);
+    macp(&["run", "replay", run, "--data", data]).exits(12);
+    let out = place.file("out.jsonl");
+    macp(&["run", "export", run, "-o", &out, "--data", data]).exits(1);
+    assert!(!Path::new(&out).exists());
+    let server = serve(&place.data());
+    assert_eq!(server.macp(&["--json", "run", "verify", run]).exits(1).value()["bad_seq"], seq);
+    let report = server.macp(&["--json", "run", "replay", run]).exits(12).value();
+    assert_eq!(report["pin_violations"][0]["kind"], "journal", "{report:#}");
 }
 
 /// What is not allowed is not reached, and a plan that cannot run here says everything that is missing.

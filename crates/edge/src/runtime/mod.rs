@@ -18,10 +18,10 @@ use macp_wire::v1::*;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::access::Access;
+use crate::attached::Attached;
 use crate::context::Context;
 use crate::identity;
 use crate::metrics::Rpc;
-use crate::attached::Attached;
 use crate::outbound::Outbound;
 
 pub(crate) use send::DECODE_SLACK_BYTES;

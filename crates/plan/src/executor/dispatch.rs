@@ -64,8 +64,7 @@ pub(super) async fn call(dispatch: Dispatch, registry: &Registry, secrets: Arc<d
     }
     let work = async move {
         let secrets = Noted::new(&*secrets);
-        let call =
-            Call { parameters: &parameters, timeout, effect_keys: &effect_keys, secrets: &secrets, random_seed };
+        let call = Call { parameters: &parameters, timeout, effect_keys: &effect_keys, secrets: &secrets, random_seed };
         let observation = skill.call(call).await;
         secrets.scrub(observation)
     };

@@ -9,6 +9,7 @@ use macp_plan_core::journal::{Journal, RunMode};
 use macp_plan_core::machine::OutOfPlace;
 use macp_plan_core::plan::FrozenPlan;
 use macp_plan_core::replay::{self, Mock, Options, WhatIf};
+use serde_json::json;
 
 use super::recovery::{bodies, load};
 use super::{Executor, ReplayError, Start, StartMode};
@@ -57,30 +58,29 @@ impl Executor {
     pub async fn compare(&self, original_run_id: &str, replay_run_id: &str) -> Result<Report, ReplayError> {
         let catalog = self.shared.catalog();
         let replay_id = replay_run_id.to_owned();
-        let report = self.with_run(original_run_id, RunMode::FullReplay, replay_run_id, move |store, original, plan| {
-            let (replayed, _) = load(store, &replay_id)?.ok_or_else(|| ReplayError::NoRun(replay_id.clone()))?;
-            if !replayed.is_finished() {
-                return Err(ReplayError::NotFinished(replay_id));
-            }
-            let (original, replayed) = (recorded(&original)?, recorded(&replayed)?);
-            Ok(replay::full_replay(&plan, &original, &replayed, &bodies(store), &catalog)?)
-        });
+        let report =
+            self.with_run(original_run_id, RunMode::FullReplay, replay_run_id, move |store, original, plan| {
+                let (replayed, _) = load(store, &replay_id)?.ok_or_else(|| ReplayError::NoRun(replay_id.clone()))?;
+                if !replayed.is_finished() {
+                    return Err(ReplayError::NotFinished(replay_id));
+                }
+                let (original, replayed) = (recorded(&original)?, recorded(&replayed)?);
+                Ok(replay::full_replay(&plan, &original, &replayed, &bodies(store), &catalog)?)
+            });
         Ok(self.reported(either(report.await?)))
     }
 
     /// Tells of a report: to whoever counts, and in a trace (AOS-98).
     fn reported(&self, report: Report) -> Report {
         self.shared.observer.replayed(&report);
-        let matched = report.behavior_match.iter().filter(|(_, matched)| **matched == Some(true)).count();
-        let evaluated = report.behavior_match.values().flatten().count();
         tracing::info!(
             trace_id = result::trace_id(&report.replay_run_id),
             run_id = report.replay_run_id,
             plan_hash = %report.plan_hash,
-            replay_mode = ?report.replay_mode,
+            replay_mode = %json!(report.replay_mode),
             original_run_id = report.original_run_id,
-            behavior_match = format!("{matched}/{evaluated}"),
-            verdict = ?report.verdict,
+            behavior_match = %json!(report.behavior_match),
+            verdict = %json!(report.verdict),
             "replayed"
         );
         report

@@ -178,7 +178,8 @@ mod tests {
 
     #[test]
     fn names_are_found_in_every_text() {
-        let parameters = json!({"a": "Bearer secret://one", "b": [{"c": "secret://two.x!secret://one"}], "d": "secret"});
+        let parameters =
+            json!({"a": "Bearer secret://one", "b": [{"c": "secret://two.x!secret://one"}], "d": "secret"});
         let names = named(parameters.as_object().unwrap());
         assert_eq!(names.into_iter().collect::<Vec<_>>(), ["one", "two.x"]);
     }

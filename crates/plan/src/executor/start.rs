@@ -101,8 +101,7 @@ impl Shared {
     /// The name of the run that answers a start: that of the first time it was asked for.
     async fn named(&self, run_id: String, start: &Start) -> Result<String, StartError> {
         let Some(request_id) = start.request_id.clone() else { return Ok(run_id) };
-        let request =
-            StartRequest { sender: start.by.clone(), request_id: request_id.clone(), digest: request(start) };
+        let request = StartRequest { sender: start.by.clone(), request_id: request_id.clone(), digest: request(start) };
         match self.runs.requests().register(request, &run_id).await? {
             Registered::New => Ok(run_id),
             // It may not exist yet: whoever chose the name may have been stopped before creating the run.

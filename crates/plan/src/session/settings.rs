@@ -12,8 +12,8 @@ pub struct SessionSettings {
     pub start: StartPolicy,
     /// What becomes of a run whose commitment is superseded while it runs.
     pub superseded: SupersededPolicy,
-    /// What a commitment's `authority_scope` lets a plan do. While nothing is configured, every scope allows every agent
-    /// and every skill; as soon as one scope is configured, a commitment under any other is refused.
+    /// What a commitment's `authority_scope` lets a plan do. While nothing is configured, every scope allows every
+    /// agent and every skill; as soon as one scope is configured, a commitment under any other is refused.
     pub scopes: BTreeMap<String, Scope>,
     pub execution: ExecutionSettings,
 }

@@ -134,13 +134,22 @@ impl SessionRuns {
                 self.report(report);
                 Ok(started)
             }
-            Err(error) => {
+            Err(error) => match self.runs().summary(&run_id).await {
                 // Whoever asked is told that nothing was started, so nothing may start later.
-                if matches!(self.runs().summary(&run_id).await, Ok(None)) {
+                Ok(None) => {
                     self.shared.notes.drop_report(&run_id).await?;
+                    Err(error.into())
                 }
-                Err(error.into())
-            }
+                // It was written although that was said to have failed, and nobody is at work on it.
+                Ok(Some(_)) => {
+                    tracing::warn!(run = run_id, %error, "the run is there nevertheless, and goes on");
+                    self.shared.executor.recover().await?;
+                    self.report(report);
+                    Ok(Started { run_id, existing: false })
+                }
+                // What is not known now is found out at the next start.
+                Err(_unknown) => Err(error.into()),
+            },
         }
     }
 
@@ -222,8 +231,8 @@ fn too_long(estimate: &Estimate, longest_ms: u64) -> Refusal {
     let longest =
         steps.iter().take(STEPS_NAMED_MAX).map(|step| format!("{} {} s", step.step_id, step.duration_ms_max / 1_000));
     let message = format!(
-        "the plan can take {} s, and no session lives longer than {} s; lower max_retries, max_delay_ms or timeout_ms of \
-         its longest steps ({}), or run the plan without a session",
+        "the plan can take {} s, and no session lives longer than {} s; lower max_retries, max_delay_ms or timeout_ms \
+         of its longest steps ({}), or run the plan without a session",
         estimate.duration_ms_max.div_ceil(1_000),
         longest_ms / 1_000,
         longest.collect::<Vec<_>>().join(", ")

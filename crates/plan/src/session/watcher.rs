@@ -2,10 +2,10 @@
 //! runs are reported may be suspended, cancelled or expire.
 //!
 //! Nothing may be missed by a crash, nor by falling behind. So the watcher keeps a checkpoint, the time up to which it
-//! has dealt with everything, and after a start or a gap goes through the index for sessions that may have been resolved
-//! since: a session is resolved before its deadline, hence one whose deadline is before the checkpoint is long done
-//! with. That pass reads index rows alone, a page at a time; only candidates are looked at closer. Doing something twice
-//! is harmless, because admission and notes are idempotent.
+//! has dealt with everything, and after a start or a gap goes through the index for sessions that may have been
+//! resolved since: a session is resolved before its deadline, hence one whose deadline is before the checkpoint is
+//! long done with. That pass reads index rows alone, a page at a time; only candidates are looked at closer. Doing
+//! something twice is harmless, because admission and notes are idempotent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -78,11 +78,11 @@ pub enum SetupError {
     Egress(#[from] egress::SettingsError),
     #[error(transparent)]
     Provider(#[from] ProviderError),
-    #[error("trust.roots_pem: a text is not a list of certificates in PEM")]
+    #[error("egress_ca_path: the file is not a list of certificates in PEM")]
     Roots(#[source] reqwest::Error),
     #[error(
-        "the HTTP client cannot be set up; if the system has no root certificates, set trust.system_roots to false and \
-         list those to believe under trust.roots_pem"
+        "the HTTP client cannot be set up; if the system has no root certificates, set egress_system_roots to false and \
+         name a file of those to believe as egress_ca_path"
     )]
     Client(#[source] reqwest::Error),
 }

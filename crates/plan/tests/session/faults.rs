@@ -70,3 +70,29 @@ async fn a_start_that_failed_can_be_made_again() {
     assert_eq!((world.listed().await.len(), world.skill.begun()), (1, 1));
     world.stop().await;
 }
+
+/// The journal's first entry was stored although it was said not to be: the run goes on, and whoever asked hears of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_was_stored_goes_on() {
+    let runs = Wrapped::new();
+    let sessions = Arc::new(MemoryStore::new());
+    let store = Arc::clone(&runs) as Arc<dyn Store>;
+    let world = World::over(sessions, store, Gate::open(), SessionSettings::default()).await;
+    let (session_id, _) = committed(&world.engine, "stored", &plan("p1", vec![step("s1")])).await;
+    runs.hold();
+    let session_runs = world.session_runs.clone();
+    let request = StartFromSession::first(&session_id, "op");
+    let start = tokio::spawn(async move { session_runs.start_from_session(request).await });
+    let waiting = Arc::clone(&runs);
+    tokio::task::spawn_blocking(move || waiting.wait_for_commits(1)).await.unwrap();
+    runs.set(Writes::StoreAndFail);
+    runs.release();
+    until("the entry", || async { !world.listed().await.is_empty() }).await;
+    runs.set(Writes::Work);
+    let started = start.await.unwrap().unwrap();
+    let result = world.executor.finished(&started.run_id).await.unwrap().unwrap();
+    assert_eq!(result.status.as_str(), "succeeded");
+    world.reported_to_the_end(&started.run_id).await;
+    assert_eq!((world.listed().await.len(), world.skill.begun()), (1, 1));
+    world.stop().await;
+}

@@ -95,7 +95,7 @@ fn roots_that_are_none_are_refused() {
     let mut settings = settings();
     settings.trust.roots_pem = vec!["-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n".to_owned()];
     let told = macp_plan::registry::standard(&settings).expect_err("must be refused").to_string();
-    assert!(told.contains("trust.roots_pem"), "{told}");
+    assert!(told.contains("egress_ca_path"), "{told}");
 }
 
 /// The settings of most tests believe nobody; the server's plain port is unaffected.

@@ -98,7 +98,7 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
 /// A server on a free port, and a client of it.
 async fn open(directory: &Path) -> anyhow::Result<(Server, Client)> {
     let store = SqliteStore::open(directory)?;
-    let runs = SqliteStore::open(&directory.join(RUNS_DIRECTORY))?;
+    let runs = SqliteStore::open(directory.join(RUNS_DIRECTORY))?;
     let mut plans = PlanSettings::new(Arc::new(runs));
     // The shop of the demo is on this machine and speaks plain HTTP.
     plans.skills.egress.allow_http = true;

@@ -3,6 +3,7 @@
 use macp_wire::plan::v1::{EffectOutcome, ResolveInDoubtRequest};
 use serde_json::json;
 
+use super::refused;
 use crate::Finding;
 use crate::output::{Output, Paint};
 use crate::remote::ServerArgs;
@@ -49,7 +50,9 @@ enum OutcomeArg {
 }
 
 pub(super) async fn cancel(args: &CancelArgs, output: &Output) -> anyhow::Result<Finding> {
-    args.server.connect().await?.cancel_run(&args.run, &args.reason).await?;
+    if let Err(error) = args.server.connect().await?.cancel_run(&args.run, &args.reason).await {
+        return refused(error, output);
+    }
     if output.is_json() {
         output.value(&json!({ "ok": true, "run_id": args.run }))?;
     } else {
@@ -70,7 +73,10 @@ pub(super) async fn resolve(args: ResolveArgs, output: &Output) -> anyhow::Resul
         outcome: outcome.into(),
         note: args.note,
     };
-    let answer = client.resolve_in_doubt(request).await?;
+    let answer = match client.resolve_in_doubt(request).await {
+        Ok(answer) => answer,
+        Err(error) => return refused(error, output),
+    };
     // The word that stands may be another one than the one just said.
     let stands = answer.outcome();
     let agrees = stands == outcome;

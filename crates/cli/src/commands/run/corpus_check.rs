@@ -81,7 +81,7 @@ impl Checked {
 async fn replay(path: &Path, catalog: &Arc<dyn Catalog>) -> anyhow::Result<Checked> {
     match Place::File(path.to_owned()).load().await {
         Ok(recorded) => Ok(Checked::Reported(Box::new(mock(&recorded, WhatIf::default(), catalog)?))),
-        Err(Unreadable::Damaged(problem)) => Ok(Checked::Damaged(problem)),
+        Err(Unreadable::Damaged(damage)) => Ok(Checked::Damaged(damage.to_string())),
         Err(Unreadable::Failed(error)) => Err(error),
     }
 }

@@ -35,8 +35,8 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
     };
     match written {
         Ok(()) => sink.finish().map(|()| Finding::Positive),
-        Err(Unreadable::Damaged(problem)) => {
-            output.note(format!("{}: {}", output.paint(Paint::Bad, "not exported"), clean(&problem)));
+        Err(Unreadable::Damaged(damage)) => {
+            output.note(format!("{}: {}", output.paint(Paint::Bad, "not exported"), clean(&damage.to_string())));
             Ok(Finding::Negative)
         }
         Err(Unreadable::Failed(error)) => Err(error),

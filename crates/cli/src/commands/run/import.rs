@@ -72,7 +72,7 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
 
 /// The inner error is about the run, the outer one about the work.
 async fn into_directory(directory: &Path, exported: ExportedRun) -> anyhow::Result<Result<Imported, String>> {
-    let store = SqliteStore::open(&directory.join(RUNS_DIRECTORY))?;
+    let store = SqliteStore::open(directory.join(RUNS_DIRECTORY))?;
     let runs = RunStore::open(Arc::new(store))?;
     let imported = runs.import(exported).await;
     runs.shutdown().await;

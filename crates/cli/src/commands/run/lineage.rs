@@ -29,14 +29,14 @@ pub(crate) struct Args {
 
 /// Where relatives are looked up.
 enum Registry {
-    Server(Client),
+    Server(Box<Client>),
     Directory(SqliteStore),
 }
 
 pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding> {
     let registry = match args.place.data() {
         Some(directory) => Registry::Directory(open_store(directory)?),
-        None => Registry::Server(args.place.server.connect().await?),
+        None => Registry::Server(Box::new(args.place.server.connect().await?)),
     };
     let mut root = registry.run(&args.run).await?;
     let mut seen = BTreeSet::from([root.run_id.clone()]);

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use macp_plan::store::Status;
 use macp_plan::store::list::{self, Query};
-use macp_plan::store::{Status, StoreError};
 use macp_wire::plan::v1::ListRunsRequest;
 
 use super::source::{PlaceArgs, open_store};
@@ -87,7 +87,7 @@ fn from_directory(directory: &Path, args: &Args, pages: &mut Pages<'_>) -> anyho
     };
     let mut after: Option<String> = None;
     loop {
-        let page = list::list(&store, &query, after.as_deref(), PAGE_RUNS).map_err(StoreError::from)?;
+        let page = list::list(&store, &query, after.as_deref(), PAGE_RUNS)?;
         pages.show(page.runs.into_iter().map(Listed::from).collect())?;
         match page.next {
             Some(next) => after = Some(next),

@@ -26,8 +26,17 @@ mod why;
 pub(crate) use source::{PlaceArgs, RUNS_DIRECTORY};
 pub(crate) use summary::status_word;
 
+use macp_client::Error;
+use serde_json::json;
+
 use crate::Finding;
-use crate::output::Output;
+use crate::output::{Output, Paint};
+use crate::remote;
+use crate::text::clean;
+
+/// Codes by which a server says no to what it understood.
+const REFUSALS: [&str; 6] =
+    ["PLAN_REFUSED", "PLAN_INVALID", "RUN_CONFLICT", "REQUEST_REUSED", "POLICY_DENIED", "FORBIDDEN"];
 
 /// Execute plans, look at runs, replay and compare them
 #[derive(Debug, clap::Subcommand)]
@@ -82,4 +91,22 @@ pub(crate) fn exit_by_verdict(found: anyhow::Result<Finding>, output: &Output) -
         }
         found => found,
     }
+}
+
+/// Shows that a server said no. That is a negative finding; whatever else went wrong is a failure.
+fn refused(error: Error, output: &Output) -> anyhow::Result<Finding> {
+    let status = match error {
+        Error::Status(status) if status.macp_code.as_deref().is_some_and(|code| REFUSALS.contains(&code)) => status,
+        error => return Err(error.into()),
+    };
+    let code = status.macp_code.unwrap_or_default();
+    if output.is_json() {
+        output.value(&json!({ "ok": false, "error": { "code": code, "message": status.message } }))?;
+        return Ok(Finding::Negative);
+    }
+    output.line(format!("{} {}: {}", output.paint(Paint::Bad, "refused"), clean(&code), clean(&status.message)))?;
+    if let Some(advice) = remote::advice(&code) {
+        output.note(advice);
+    }
+    Ok(Finding::Negative)
 }

@@ -73,29 +73,38 @@ fn substitution(text: &str) -> Result<Substitution, String> {
 }
 
 pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
-    exit_by_verdict(replay(args, output).await, output)
+    let place = args.run.clone().place();
+    check_usage(&args, &place)?;
+    exit_by_verdict(replay(args, place, output).await, output)
 }
 
-async fn replay(args: Args, output: &Output) -> anyhow::Result<Finding> {
+/// What cannot be asked for, told before anything is done.
+fn check_usage(args: &Args, place: &Place) -> anyhow::Result<()> {
+    match args.mode {
+        ModeArg::Full if !args.what_if.is_empty() => bail!("a what-if is a mock replay; leave --mode full away"),
+        ModeArg::Full if !matches!(place, Place::Server { .. }) => {
+            bail!("a full replay executes the plan again, which a server has to do")
+        }
+        ModeArg::Mock if !args.allow_step.is_empty() => {
+            bail!("a mock replay repeats nothing; --allow-step is for --mode full")
+        }
+        ModeArg::Full | ModeArg::Mock => Ok(()),
+    }
+}
+
+async fn replay(args: Args, place: Place, output: &Output) -> anyhow::Result<Finding> {
     let what_if = what_if(&args.what_if)?;
-    if args.mode == ModeArg::Full && !what_if.is_empty() {
-        bail!("a what-if is a mock replay; leave --mode full away");
-    }
-    if args.mode == ModeArg::Mock && !args.allow_step.is_empty() {
-        bail!("a mock replay repeats nothing; --allow-step is for --mode full");
-    }
-    let text = match args.run.place() {
+    let text = match place {
         Place::Server { server, run_id } => {
             let client = server.connect().await?;
             remote(&client, request(run_id, args.mode, args.allow_step, what_if)?).await?
         }
-        _ if args.mode == ModeArg::Full => bail!("a full replay executes the plan again, which a server has to do"),
         place => match place.load().await {
             Ok(recorded) => {
                 let report = mock(&recorded, what_if, &args.catalog.catalog()?)?;
                 serde_json::to_string(&traced(&report))?
             }
-            Err(Unreadable::Damaged(problem)) => return damaged(&problem, output),
+            Err(Unreadable::Damaged(damage)) => return damaged(&damage.to_string(), output),
             Err(Unreadable::Failed(error)) => return Err(error),
         },
     };

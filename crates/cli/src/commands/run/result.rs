@@ -27,7 +27,8 @@ pub(super) fn show(result: &RunResult, output: &Output) -> anyhow::Result<()> {
         return Ok(());
     }
     heading(result, output)?;
-    let rows: Vec<Vec<Cell>> = result.steps.iter().map(row).chain(result.not_reached.iter().map(not_reached)).collect();
+    let rows: Vec<Vec<Cell>> =
+        result.steps.iter().map(row).chain(result.not_reached.iter().map(|step_id| not_reached(step_id))).collect();
     if !rows.is_empty() {
         output.line("")?;
         let table = Table::fitted(COLUMNS, &rows);
@@ -40,6 +41,20 @@ pub(super) fn show(result: &RunResult, output: &Output) -> anyhow::Result<()> {
     }
     for step in result.steps.iter().filter(|step| step.attempts.len() > 1) {
         output.line(output.paint(Paint::Faint, clean(&narrate(step))))?;
+    }
+    Ok(())
+}
+
+/// What every step returned, whole; as JSON the result has it anyway.
+pub(super) fn show_outputs(result: &RunResult, output: &Output) -> anyhow::Result<()> {
+    for step in &result.steps {
+        let Some(returned) = step.outcome.details.get("output") else { continue };
+        output.line("")?;
+        output.line(format!("{} returned", output.paint(Paint::Bold, clean(&step.step_id))))?;
+        // Line by line, so that nothing in it can steer the terminal and its own lines stay lines.
+        for line in format!("{returned:#}").lines() {
+            output.line(clean(line))?;
+        }
     }
     Ok(())
 }
@@ -99,7 +114,7 @@ fn row(step: &StepResult) -> Vec<Cell> {
     ]
 }
 
-fn not_reached(step_id: &String) -> Vec<Cell> {
+fn not_reached(step_id: &str) -> Vec<Cell> {
     vec![Cell::painted(Paint::Faint, clean(step_id)), Cell::painted(Paint::Faint, "not reached")]
 }
 

@@ -10,6 +10,9 @@ use crate::output::Output;
 pub(crate) struct Args {
     #[command(flatten)]
     run: RunArgs,
+    /// Print what every step returned as well
+    #[arg(long)]
+    outputs: bool,
 }
 
 pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
@@ -21,5 +24,8 @@ pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
         place => place.load().await?.result(),
     };
     result::show(&told, output)?;
+    if args.outputs && !output.is_json() {
+        result::show_outputs(&told, output)?;
+    }
     Ok(Finding::Positive)
 }

@@ -3,24 +3,32 @@
 //! Whatever the source, the run arrives as an export and is checked from its first byte to its last before anything is
 //! made of it.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use macp_client::Client;
+use macp_client::{Client, Error, RunReplayed};
 use macp_ledger::SqliteStore;
 use macp_plan::export::{self, ExportedRun, Exporter, ReadError};
 use macp_plan::result::RunResult;
+use macp_plan_core::compare::Report;
 use macp_plan_core::digest::Digest;
 use macp_plan_core::journal::{Entry, Journal};
 use macp_plan_core::plan::FrozenPlan;
+use macp_wire::plan::v1::{ReplayMode, ReplayRequest};
 use serde_json::Value;
 
+use crate::output::causes;
 use crate::progress;
 use crate::remote::ServerArgs;
 
 /// The directory of runs in a data directory.
 pub(crate) const RUNS_DIRECTORY: &str = "plans";
+
+/// How an entry begins in a line of an export, and how far from the line's start at most: its check stands before it.
+const ENTRY_MARK: &[u8] = b"\"entry\":{";
+const MARK_WITHIN: usize = 128;
 
 /// Which run, and where it is.
 #[derive(Clone, Debug, clap::Args)]
@@ -108,9 +116,25 @@ impl Recorded {
 /// Why a run could not be read, told apart by whether the run or the reading is at fault.
 #[derive(Debug)]
 pub(crate) enum Unreadable {
-    /// The run is damaged; the words say where.
-    Damaged(String),
+    Damaged(Damage),
     Failed(anyhow::Error),
+}
+
+/// What is wrong with a run, and where first.
+#[derive(Debug)]
+pub(crate) struct Damage {
+    /// The first bad entry of the journal; none if something else than an entry is bad.
+    pub(crate) seq: Option<u64>,
+    pub(crate) problem: String,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.seq {
+            Some(seq) => write!(f, "at entry {seq}: {}", self.problem),
+            None => f.write_str(&self.problem),
+        }
+    }
 }
 
 impl From<anyhow::Error> for Unreadable {
@@ -122,7 +146,7 @@ impl From<anyhow::Error> for Unreadable {
 impl From<Unreadable> for anyhow::Error {
     fn from(unreadable: Unreadable) -> Self {
         match unreadable {
-            Unreadable::Damaged(problem) => anyhow::anyhow!("the run is damaged: {problem}"),
+            Unreadable::Damaged(damage) => anyhow::anyhow!("the run is damaged: {damage}"),
             Unreadable::Failed(error) => error,
         }
     }
@@ -144,7 +168,10 @@ impl Place {
             Place::Directory { directory, run_id } => read_directory(directory, run_id),
             Place::Server { server, run_id } => {
                 let client = server.connect().await?;
-                Ok(fetch(&client, run_id).await?)
+                match fetch(&client, run_id).await {
+                    Ok(bytes) => Ok(bytes),
+                    Err(error) => Err(explain(&client, run_id, error).await),
+                }
             }
         }
     }
@@ -152,7 +179,7 @@ impl Place {
 
 /// An export, checked from its first byte to its last.
 pub(crate) fn recorded(bytes: &[u8]) -> Result<Recorded, Unreadable> {
-    let exported = export::read(bytes).map_err(judge)?;
+    let exported = export::read(bytes).map_err(|error| judge(error, bytes))?;
     Ok(Recorded::new(exported)?)
 }
 
@@ -171,20 +198,31 @@ fn read_directory(directory: &Path, run_id: &str) -> Result<Vec<u8>, Unreadable>
     Ok(bytes)
 }
 
-fn judge(error: ReadError) -> Unreadable {
+fn judge(error: ReadError, bytes: &[u8]) -> Unreadable {
     match error.bad_line() {
-        Some(_) => Unreadable::Damaged(crate::output::causes(&error.into())),
+        Some(line) => Unreadable::Damaged(Damage { seq: entry_of(line, bytes), problem: causes(&error.into()) }),
         None => Unreadable::Failed(error.into()),
     }
+}
+
+/// The entry that a line of an export holds. Lines before the first entry and the last line hold none.
+fn entry_of(line: u64, bytes: &[u8]) -> Option<u64> {
+    let is_entry = |line: &[u8]| line.windows(ENTRY_MARK.len()).take(MARK_WITHIN).any(|window| window == ENTRY_MARK);
+    let mut lines = bytes.split(|byte| *byte == b'\n');
+    let first = lines.by_ref().position(is_entry)?;
+    let seq = usize::try_from(line).ok()?.checked_sub(first + 1)?;
+    let holds = seq == 0 || lines.nth(seq - 1).is_some_and(is_entry);
+    holds.then_some(seq as u64)
 }
 
 /// A store that says its content is wrong, told apart from one that cannot be read.
 pub(crate) fn damage(error: macp_plan::store::StoreError) -> Unreadable {
     use macp_plan::store::StoreError;
     match error {
-        StoreError::Corruption(_) | StoreError::Damaged { .. } => {
-            Unreadable::Damaged(crate::output::causes(&error.into()))
+        StoreError::Corruption(corruption) => {
+            Unreadable::Damaged(Damage { seq: Some(corruption.seq), problem: corruption.kind.to_string() })
         }
+        StoreError::Damaged { .. } => Unreadable::Damaged(Damage { seq: None, problem: causes(&error.into()) }),
         error => Unreadable::Failed(error.into()),
     }
 }
@@ -198,8 +236,38 @@ pub(crate) fn open_store(directory: &Path) -> anyhow::Result<SqliteStore> {
     Ok(SqliteStore::open_read_only(&runs)?)
 }
 
+/// A server says only that it failed. Whether the run is damaged is told by its replay, which calls nothing.
+async fn explain(client: &Client, run_id: &str, error: Error) -> Unreadable {
+    if error.code() != Some("INTERNAL_ERROR") || error.is_disconnected() {
+        return Unreadable::Failed(error.into());
+    }
+    match broken(client, run_id).await {
+        Ok(Some(damage)) => Unreadable::Damaged(damage),
+        // Nothing is wrong with the run, or nobody can say: then the failure of the export is what there is.
+        Ok(None) | Err(_) => Unreadable::Failed(error.into()),
+    }
+}
+
+/// Where the journal of a run is broken, if it is.
+async fn broken(client: &Client, run_id: &str) -> anyhow::Result<Option<Damage>> {
+    let mode = ReplayMode::Mock.into();
+    let request = ReplayRequest { run_id: run_id.to_owned(), mode, ..ReplayRequest::default() };
+    let mut events = client.replay_run(request).await?;
+    while let Some(event) = events.next().await? {
+        if let RunReplayed::Report(text) = event {
+            let report: Report = serde_json::from_str(&text)?;
+            let violation = report.pin_violations.into_iter().find(|violation| violation.kind == "journal");
+            return Ok(violation.map(|violation| Damage {
+                seq: violation.subject.strip_prefix("entry ").and_then(|seq| seq.parse().ok()),
+                problem: violation.why,
+            }));
+        }
+    }
+    Ok(None)
+}
+
 /// Everything a server exports of a run.
-pub(crate) async fn fetch(client: &Client, run_id: &str) -> anyhow::Result<Vec<u8>> {
+async fn fetch(client: &Client, run_id: &str) -> Result<Vec<u8>, Error> {
     let mut chunks = client.export_run(run_id).await?;
     let bar = progress::bytes(None, "fetching");
     let mut bytes = Vec::new();

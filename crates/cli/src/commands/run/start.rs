@@ -11,7 +11,7 @@ use macp_wire::plan::v1::StartRunRequest;
 use macp_wire::plan::v1::start_run_request::Source;
 use serde_json::json;
 
-use super::{follow, result};
+use super::{follow, refused, result};
 use crate::Finding;
 use crate::output::{Output, Paint};
 use crate::remote::ServerArgs;
@@ -113,7 +113,10 @@ async fn start(request: StartRunRequest, how: HowArgs, output: &Output) -> anyho
         deadline_ms: deadline_ms.unwrap_or_default(),
         ..request
     };
-    let started = client.start_run(request).await?;
+    let started = match client.start_run(request).await {
+        Ok(started) => started,
+        Err(error) => return refused(error, output),
+    };
     let run_id = &started.run_id;
     if output.is_json() {
         output.value(&json!({ "run_id": run_id, "existing": started.existing }))?;

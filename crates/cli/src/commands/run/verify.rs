@@ -20,11 +20,11 @@ pub(crate) struct Args {
 pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
     let recorded = match args.run.place().load().await {
         Ok(recorded) => recorded,
-        Err(Unreadable::Damaged(problem)) => {
+        Err(Unreadable::Damaged(damage)) => {
             if output.is_json() {
-                output.value(&json!({ "ok": false, "message": problem }))?;
+                output.value(&json!({ "ok": false, "bad_seq": damage.seq, "message": damage.problem }))?;
             } else {
-                output.line(format!("{} {}", output.paint(Paint::Bad, "BAD"), clean(&problem)))?;
+                output.line(format!("{} {}", output.paint(Paint::Bad, "BAD"), clean(&damage.to_string())))?;
             }
             return Ok(Finding::Negative);
         }

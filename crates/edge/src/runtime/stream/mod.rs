@@ -15,8 +15,8 @@ use tonic::{Code as Grpc, Status, Streaming};
 
 use super::sessions;
 use crate::access::Access;
-use crate::context::Context;
 use crate::attached::{Attached, attach};
+use crate::context::Context;
 use crate::status;
 
 /// What a request frame asks for.

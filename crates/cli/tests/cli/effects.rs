@@ -1,0 +1,195 @@
+//! Effects: sent under keys, once, and never guessed about.
+
+use serde_json::{Value, json};
+
+use crate::plan::example;
+use crate::runs::{Place, codes, posts, result, serve};
+use crate::support::{Running, Server, command, macp};
+use crate::target::{Answer, Target};
+
+/// AOS-75, AOS-76: effects carry keys; a request with the same id is one run; a new epoch is another effect.
+#[test]
+fn effects_have_keys_and_requests_are_made_once() {
+    let place = Place::new();
+    let target = Target::start(|_, _| Answer::ok("{}"));
+    let plan = posts(place.path(), "keyed", &target, 2, true);
+    let server = serve(&place.data());
+    let start = |extra: &[&str]| server.macp(&[&["--json", "run", "start", &plan], extra].concat()).exits(0).values();
+    let first = start(&["--request-id", "req-1"]);
+    let again = start(&["--request-id", "req-1"]);
+    assert_eq!((&again[0]["existing"], &again[0]["run_id"]), (&json!(true), &first[0]["run_id"]));
+    let keys = target.keys();
+    assert_eq!(keys.len(), 2);
+    assert!(keys.iter().all(|(key, times)| key.starts_with("aos1-") && *times == 1), "{keys:?}");
+
+    // The same plan once more finds its effects done.
+    let repeated = start(&[]);
+    assert_eq!(codes(&repeated[1]), ["OK_SKIP_DUPLICATE", "OK_SKIP_DUPLICATE"]);
+    assert_eq!(target.keys(), keys);
+    // Deliberately, it can be repeated.
+    start(&["--new-epoch", "2", "--reason", "the first delivery was lost"]);
+    assert_eq!(target.keys().len(), 4);
+    server.macp(&["run", "start", &plan, "--new-epoch", "3"]).exits(2);
+    let authored = server.macp(&["run", "start", example().to_str().unwrap()]).exits(2);
+    assert!(authored.stderr.contains("macp plan freeze"), "{authored:?}");
+}
+
+/// AOS-82: a cancelled run stops at the next boundary; the call that is out may finish.
+#[test]
+fn a_run_can_be_watched_and_cancelled() {
+    let place = Place::new();
+    let target = Target::start(|_, before| match before {
+        0 => Answer::Held(200, "{}".to_owned()),
+        _ => Answer::ok("{}"),
+    });
+    let plan = posts(place.path(), "held", &target, 3, true);
+    let server = serve(&place.data());
+    let started = server.macp(&["--json", "run", "start", &plan, "--detach"]).exits(0).value();
+    let run = started["run_id"].as_str().unwrap();
+    target.wait_for(1);
+    let watch = Running::start(command().args(["--json", "run", "watch", run, "--server", &server.uri()]));
+    assert_eq!(watch.value()["type"], "run_started");
+    let shown = server.macp(&["run", "show", run]).exits(0).stdout;
+    assert!(shown.contains("running") && shown.contains("macp run watch"), "{shown}");
+    server.macp(&["run", "cancel", run, "--reason", "enough for today"]).exits(0);
+    target.release();
+    let mut last = Value::Null;
+    while last["type"] != "run_finished" {
+        last = watch.value();
+    }
+    watch.ends(1);
+    assert_eq!(last["status"], "cancelled");
+    assert_eq!(target.requests().len(), 1);
+    let shown = server.macp(&["run", "show", run]).exits(0).stdout;
+    assert!(shown.contains("enough for today"), "{shown}");
+    let late = server.macp(&["--json", "run", "cancel", run, "--reason", "again"]).exits(1).value();
+    assert_eq!(late["error"]["code"], "RUN_CONFLICT");
+    server.macp(&["run", "cancel", run]).exits(2);
+}
+
+/// A watcher hears everything once, also over the death of the server; an effect its target recognises is sent again.
+#[test]
+fn a_watch_goes_on_where_a_killed_server_stopped() {
+    let place = Place::new();
+    let target = Target::start(|_, before| match before {
+        1 => Answer::Held(200, "{}".to_owned()),
+        _ => Answer::ok("{}"),
+    });
+    let plan = posts(place.path(), "restarted", &target, 3, true);
+    let server = serve(&place.data());
+    let started = server.macp(&["--json", "run", "start", &plan, "--detach"]).exits(0).value();
+    let run = started["run_id"].as_str().unwrap();
+    let watch = Running::start(command().args(["--json", "run", "watch", run, "--server", &server.uri()]));
+    let mut seen = vec![watch.value()];
+    target.wait_for(2);
+    let address = server.address.clone();
+    server.kill();
+    target.release();
+    let server = Server::with(
+        command()
+            .args(["serve", "--listen", &address, "--egress-allow-http"])
+            .args(["--egress-allow-private-hosts", "127.0.0.1", "--data"])
+            .arg(place.data()),
+    );
+    while seen.last().unwrap()["type"] != "run_finished" {
+        seen.push(watch.value());
+    }
+    watch.ends(0);
+    assert_eq!(seen, server.macp(&["--json", "run", "log", run]).exits(0).values());
+    let times: Vec<usize> =
+        target.requests().iter().map(|request| target.keys()[request.key.as_ref().unwrap()]).collect();
+    assert_eq!(times, [1, 2, 2, 1], "only the call whose answer was lost is made again, under the same key");
+}
+
+/// AOS-80: an effect whose answer is lost is never guessed; an operator settles it, and a retry goes by that.
+#[test]
+fn an_effect_in_doubt_waits_for_an_operator() {
+    for (outcome, calls_in_all) in [("success", 2), ("failure", 3)] {
+        let place = Place::new();
+        let target = Target::start(|_, before| match before {
+            0 => Answer::Held(200, "{}".to_owned()),
+            _ => Answer::ok("{}"),
+        });
+        let plan = posts(place.path(), "doubt", &target, 2, false);
+        let server = serve(&place.data());
+        let started = server.macp(&["--json", "run", "start", &plan, "--detach"]).exits(0).value();
+        let run = started["run_id"].as_str().unwrap();
+        target.wait_for(1);
+        server.kill();
+        target.release();
+
+        let server = serve(&place.data());
+        let ended = server.macp(&["run", "watch", run]).exits(1).stdout;
+        for part in ["in_doubt", "ERR_EFFECT_IN_DOUBT", "its answer is lost", "macp run resolve"] {
+            assert!(ended.contains(part), "{part}\n{ended}");
+        }
+        assert_eq!(target.requests().len(), 1, "nobody repeats what may have happened");
+        assert_eq!(server.macp(&["--json", "run", "replay", run]).exits(0).value()["verdict"], "match");
+        let refused = server.macp(&["run", "retry", run]).exits(1);
+        assert!(refused.stdout.contains("in doubt") && refused.stdout.contains("macp run resolve"), "{refused:?}");
+        server.macp(&["run", "resolve", run, "--step", "s1", "--as", outcome, "--note", "x"]).exits(1);
+        server.macp(&["run", "resolve", run, "--step", "s0", "--as", outcome, "--note", "I asked"]).exits(0);
+        let other = if outcome == "success" { "failure" } else { "success" };
+        let stands = server.macp(&["--json", "run", "resolve", run, "--step", "s0", "--as", other, "--note", "no"]);
+        let stands = stands.exits(1).value();
+        assert_eq!((stands["as"].as_str(), stands["note"].as_str()), (Some(outcome), Some("I asked")));
+
+        let retried = result(&server.macp(&["--json", "run", "retry", run]).exits(0));
+        assert_eq!(retried["status"], "succeeded", "{retried:#}");
+        assert_eq!(target.requests().len(), calls_in_all, "{outcome}");
+        let lineage = server.macp(&["run", "lineage", run]).exits(0).stdout;
+        assert!(lineage.contains("in_doubt") && lineage.contains("  retry  "), "{lineage}");
+    }
+}
+
+/// AOS-106, AOS-110, AOS-112: what a session committed to runs once, and is reported in a session that can be replayed.
+#[test]
+fn a_committed_plan_runs_once_and_is_reported() {
+    let place = Place::new();
+    let target = Target::start(|_, _| Answer::ok("{}"));
+    let plan = posts(place.path(), "committed", &target, 2, true);
+    let server = serve(&place.data());
+    let session = "3f2504e0-4f89-41d3-9a0c-00000000000a";
+    let by = |name: &str, args: &[&str]| server.macp(&[args, &["--token", name]].concat());
+    let say = |sender: &str, id: &str, kind: &str, payload: &Value| {
+        let (payload, send) =
+            (payload.to_string(), ["session", "send", session, "--sender", sender, "--message-id", id]);
+        by(sender, &[&send[..], &["--type", kind, "--proto-payload", &payload]].concat())
+    };
+    let start = ["session", "start", session, "--sender", "alice", "--mode", "macp.mode.decision.v1"];
+    let bound = ["--participants", "alice,bob", "--mode-version", "1.0.0", "--configuration-version", "c1"];
+    by("alice", &[&start[..], &bound[..], &["--ttl", "10m"]].concat()).exits(0);
+    let early = by("alice", &["run", "start", "--session", session]).exits(1);
+    assert!(
+        early.stdout.starts_with("refused PLAN_REFUSED: ") && early.stdout.contains("only a RESOLVED"),
+        "{early:?}"
+    );
+
+    let text = std::fs::read_to_string(&plan).unwrap();
+    let hash = macp(&["plan", "hash", &plan]).exits(0).stdout;
+    let proposal = json!({"proposal_id": "p1", "option": "run it", "supporting_data": text});
+    say("bob", "m1", "Proposal", &proposal).exits(0);
+    let commitment = json!({
+        "commitment_id": format!("aos-plan:{}", hash.trim()), "action": "decision.selected", "authority_scope": "team",
+        "reason": "agreed", "mode_version": "1.0.0", "configuration_version": "c1", "outcome_positive": true,
+    });
+    say("alice", "m2", "Commitment", &commitment).exits(0);
+    let started = by("alice", &["--json", "run", "start", "--session", session]).exits(0).values();
+    let again = by("alice", &["--json", "run", "start", "--session", session]).exits(0).values();
+    assert_eq!((&again[0]["existing"], &again[0]["run_id"]), (&json!(true), &started[0]["run_id"]));
+    assert_eq!(target.keys().len(), 2);
+    let run = by("alice", &["--json", "run", "list", "--session", session]).exits(0).value();
+    assert_eq!(run["run_id"], started[0]["run_id"]);
+
+    // The report follows its run; following the session ends when it does.
+    let execution = macp_plan::session::execution_session_id(started[0]["run_id"].as_str().unwrap());
+    let told = by("alice", &["--json", "session", "tail", &execution]).exits(0).values();
+    assert_eq!(told.last().unwrap()["ended"]["state"], "Resolved", "{told:#?}");
+    let outcome = by("alice", &["replay", &execution]).exits(1).stdout;
+    assert!(outcome.starts_with("REFUSED: "), "{outcome}");
+    let course = by("alice", &["--json", "replay", "--quiet", "--structural", &execution]).exits(0).value();
+    assert_eq!(course["report"]["verdict"], "match");
+    let data = place.data();
+    macp(&["replay", "--structural", &execution, "--data", data.to_str().unwrap()]).exits(0);
+    by("alice", &["replay", session]).exits(0);
+}
