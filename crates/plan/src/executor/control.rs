@@ -1,9 +1,11 @@
 //! What a run can be told while it is at work: to stop, or to wait. Heeded between calls, never during one.
 
+use std::sync::Arc;
+
 use macp_ledger::{PutMode, PutOutcome};
 use serde::{Deserialize, Serialize};
 
-use super::{ControlError, Executor, Shared};
+use super::{ControlError, Executor, Shared, detached};
 use crate::store::StoreError;
 
 /// Kind of the documents that keep a request to cancel until the journal has it.
@@ -27,9 +29,14 @@ impl Executor {
     pub async fn cancel(&self, run_id: &str, by: &str, reason: &str) -> Result<(), ControlError> {
         self.shared.check_open(run_id).await?;
         let cancel = Cancel { by: by.to_owned(), reason: reason.to_owned() };
-        let cancel = self.shared.keep_cancel(run_id, cancel).await?;
-        self.shared.desk.tell(run_id, |control| control.cancel = Some(cancel));
-        Ok(())
+        let (shared, run_id) = (Arc::clone(&self.shared), run_id.to_owned());
+        // What is kept must also be told, whether or not anyone waits for it.
+        detached(async move {
+            let cancel = shared.keep_cancel(&run_id, cancel).await?;
+            shared.desk.tell(&run_id, |control| control.cancel = Some(cancel));
+            Ok(())
+        })
+        .await
     }
 
     /// Lets a run wait at the next boundary, or go on. Not remembered over a restart: whoever paused it says so again.

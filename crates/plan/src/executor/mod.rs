@@ -34,6 +34,7 @@ use macp_plan_core::compare::Report;
 use macp_plan_core::journal::{DedupeVerdict, RunFinished, RunStart, StepFinished};
 use macp_plan_core::skill::Catalog;
 use tokio::sync::watch;
+use tracing::Instrument;
 
 use crate::registry::Registry;
 use crate::result::RunResult;
@@ -189,5 +190,17 @@ impl Shared {
 
     fn is_stopping(&self) -> bool {
         *self.stopping.borrow() != Stopping::No
+    }
+}
+
+/// Does something to its end, also if whoever waits for it goes away.
+async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+    match tokio::spawn(work.in_current_span()).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Only a runtime that shuts down ends such a task, and with it whoever waits.
+            Err(_cancelled) => std::future::pending().await,
+        },
     }
 }

@@ -9,7 +9,7 @@ use macp_plan_core::plan::FrozenPlan;
 use serde_json::json;
 
 use super::desk::{Full, Place};
-use super::{Executor, Shared, StartError};
+use super::{Executor, Shared, StartError, detached};
 use crate::store::{JournalError, Registered, Run, RunId, StartRequest};
 
 /// The build that executes; part of every journal.
@@ -81,23 +81,36 @@ impl Executor {
         let Some(place) = shared.place(&run_id, &start.plan.plan.agent_id).await? else {
             return Ok(Started { run_id, existing: true });
         };
-        shared.runs.plans().keep(start.plan.value.clone()).await?;
-        let first = shared.first(&run_id, &start, related.as_ref());
-        let mut machine = Machine::new(Arc::new(start.plan), shared.catalog(), Arc::new(Pinned), first.clone());
-        let body = Body::RunStarted(Box::new(first));
-        machine.apply(&body, None)?;
-        match shared.runs.create(vec![body]).await {
-            Ok((journal, _)) => {
-                shared.begin(place, machine, journal);
-                Ok(Started { run_id, existing: false })
-            }
-            Err(JournalError::Exists(run_id)) => Ok(Started { run_id, existing: true }),
-            Err(error) => Err(error.into()),
-        }
+        // Whoever asked may not wait for the answer; a run that exists must be worked on all the same.
+        detached(Arc::clone(shared).create(place, start, related)).await
     }
 }
 
 impl Shared {
+    /// Creates a run and puts a task to work on it.
+    async fn create(self: Arc<Self>, place: Place, start: Start, related: Option<Run>) -> Result<Started, StartError> {
+        self.runs.plans().keep(start.plan.value.clone()).await?;
+        let run_id = place.run_id().to_owned();
+        let first = self.first(&run_id, &start, related.as_ref());
+        let mut machine = Machine::new(Arc::new(start.plan), self.catalog(), Arc::new(Pinned), first.clone());
+        let body = Body::RunStarted(Box::new(first));
+        machine.apply(&body, None)?;
+        match self.runs.create(vec![body]).await {
+            Ok((journal, _)) => {
+                self.begin(place, machine, journal);
+                Ok(Started { run_id, existing: false })
+            }
+            Err(JournalError::Exists(run_id)) => Ok(Started { run_id, existing: true }),
+            Err(error) => {
+                // It may be there although the write failed, and then it is at work when it is asked for again.
+                if let JournalError::Failed { .. } = error {
+                    self.go_on_with(place);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
     /// The name of the run that answers a start: that of the first time it was asked for.
     async fn named(&self, run_id: String, start: &Start) -> Result<String, StartError> {
         let Some(request_id) = start.request_id.clone() else { return Ok(run_id) };

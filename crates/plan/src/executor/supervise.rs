@@ -29,9 +29,14 @@ impl Shared {
         let Some(place) = self.desk.enter_again(run_id, &summary.agent_id) else {
             return Ok(false);
         };
+        self.go_on_with(place);
+        Ok(true)
+    }
+
+    /// Puts a task to work on a run from where its journal ends, if there is one.
+    pub(super) fn go_on_with(self: &Arc<Self>, place: Place) {
         let shared = Arc::clone(self);
         tokio::spawn(async move { shared.supervise(&place, None).await });
-        Ok(true)
     }
 
     async fn supervise(&self, place: &Place, begun: Option<(Machine, Journal)>) {

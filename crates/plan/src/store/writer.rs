@@ -60,9 +60,8 @@ fn run(store: &dyn Store, mut jobs: mpsc::Receiver<Job>, watchers: &Watchers, wr
         let results = append(store, &appends);
         report(&appends, &results, writable);
         for ((append, result), answer) in appends.into_iter().zip(results).zip(answers) {
-            if result.is_ok() {
-                watchers.tell(&append.session_id);
-            }
+            // Also of a write that failed: it may be stored all the same, and nobody else would say so.
+            watchers.tell(&append.session_id);
             // A run that no longer waits reads what was stored when it is loaded again.
             let _ = answer.send(result);
         }

@@ -49,6 +49,8 @@ impl Drive<'_> {
                 return Ok(());
             }
             self.flush().await?;
+            // A place among the calls that are out is of no use to a run that rests; the call takes one again.
+            self.permit = None;
             self.rest(None).await;
         }
     }

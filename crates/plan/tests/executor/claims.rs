@@ -1,0 +1,96 @@
+//! Claims: of all runs that want an effect one brings it about, and the others use what it gave.
+
+use macp_plan::executor::Start;
+use macp_plan::store::Status;
+use macp_plan_core::plan::StepStatus;
+use macp_plan_core::testkit::{plan, step};
+use serde_json::{Value, json};
+
+use super::world::{World, begin, codes, ended, frozen, step_of};
+
+fn post(step_id: &str, script: &str) -> Value {
+    step(step_id, "post_call", json!({"script": script}))
+}
+
+/// Test 29, AOS-78.
+#[tokio::test(start_paused = true)]
+async fn idempotency_new_duplicate_conflict() {
+    for world in World::both() {
+        let executor = world.executor();
+        let steps = |script: &str| vec![step("s1", "post_call", json!({"script": script, "value": [1, 2]}))];
+        let first = begin(&executor, plan(10, steps("give"))).await;
+        let new = ended(&executor, &first).await;
+        assert_eq!(codes(&new), [("s1", "OK")]);
+
+        // The same plan again: the recorded result is used, with its output, and costs nothing.
+        let second = begin(&executor, plan(10, steps("give"))).await;
+        let duplicate = ended(&executor, &second).await;
+        let reused = step_of(&duplicate, "s1");
+        assert_eq!((duplicate.status, reused.final_code.as_str()), (Status::Succeeded, "OK_SKIP_DUPLICATE"));
+        assert_eq!(reused.outcome.status, StepStatus::Skipped);
+        assert_eq!(reused.outcome.details["reused_run_id"], first);
+        assert_eq!(reused.outcome.details["output"], json!({"value": [1, 2]}));
+        assert_eq!((reused.outcome.cost_microcents, reused.outcome.side_effects.len()), (0, 0));
+
+        // The same key for another request.
+        let third = begin(&executor, plan(10, steps("200"))).await;
+        let conflict = ended(&executor, &third).await;
+        assert_eq!(codes(&conflict), [("s1", "ERR_IDEMPOTENCY_CONFLICT")]);
+        assert!(step_of(&conflict, "s1").outcome.message.contains(&first), "{conflict:?}");
+
+        // Another epoch is another effect.
+        let start = Start { epoch: 2, ..Start::execute(frozen(plan(10, steps("give"))), "tester") };
+        let fourth = executor.start(start).await.unwrap().run_id;
+        assert_eq!(codes(&ended(&executor, &fourth).await), [("s1", "OK")]);
+        assert_eq!(world.stage.calls(), 2);
+        assert_ne!(world.stage.keys()[0], world.stage.keys()[1]);
+    }
+}
+
+/// Test 29: of twenty that claim at the same time one calls; the others wait for it and use what it gave.
+#[tokio::test]
+async fn twenty_claims_have_one_winner() {
+    for world in World::both() {
+        let executor = world.executor();
+        let mut starts = tokio::task::JoinSet::new();
+        for _ in 0..20 {
+            let executor = executor.clone();
+            starts.spawn(async move { begin(&executor, plan(10, vec![post("s1", "503, gate")])).await });
+        }
+        let run_ids = starts.join_all().await;
+        world.stage.wait_for_calls(2).await;
+        world.stage.gate.add_permits(20);
+        let mut codes = Vec::new();
+        for run_id in run_ids {
+            codes.push(ended(&executor, &run_id).await.steps[0].final_code.clone());
+        }
+        assert_eq!(codes.iter().filter(|code| *code == "OK").count(), 1, "{codes:?}");
+        assert_eq!(codes.iter().filter(|code| *code == "OK_SKIP_DUPLICATE").count(), 19, "{codes:?}");
+        assert_eq!(world.stage.calls(), 2, "one try that failed, and one that did not");
+    }
+}
+
+/// A claim whose run failed is free for the next.
+#[tokio::test(start_paused = true)]
+async fn a_failed_claim_is_taken_over() {
+    for world in World::both() {
+        let executor = world.executor();
+        let value = plan(10, vec![post("s1", "404, 200")]);
+        let first = begin(&executor, value.clone()).await;
+        assert_eq!(codes(&ended(&executor, &first).await), [("s1", "ERR_HTTP_404")]);
+        let second = begin(&executor, value).await;
+        assert_eq!(codes(&ended(&executor, &second).await), [("s1", "OK")]);
+        assert_eq!(world.stage.calls(), 2);
+    }
+}
+
+/// Effects of two tenants never meet.
+#[tokio::test(start_paused = true)]
+async fn tenants_have_keys_of_their_own() {
+    let mut world = World::memory();
+    for tenant in ["one", "two"] {
+        world.settings.namespace = tenant.to_owned();
+        assert_eq!(codes(&world.run(plan(10, vec![post("s1", "200")])).await), [("s1", "OK")]);
+    }
+    assert_eq!(world.stage.counts().len(), 2);
+}

@@ -1,0 +1,23 @@
+//! The executor: whole runs, with skills that follow a script, real stores, and a clock that only moves when it is waited for.
+
+mod admission;
+mod budget;
+mod claims;
+mod control;
+mod corpus;
+mod crash;
+mod execution;
+mod faults;
+mod http;
+mod isolation;
+mod log;
+mod replay;
+mod retry;
+mod secrets;
+#[path = "../skills/server.rs"]
+#[allow(dead_code, reason = "the tests of the skills need more of it")]
+mod server;
+mod start;
+mod stores;
+mod trace;
+mod world;
