@@ -94,7 +94,7 @@ fn private_addresses_need_a_host_or_a_network() {
     // Allowing a host does not allow it to be anywhere.
     let by_name = Settings { allow_hosts: list(&["127.0.0.1"]), ..Settings::default() };
     let told = judged(&by_name, "https://127.0.0.1/").unwrap_err().to_string();
-    assert!(told.contains("127.0.0.1") && told.contains("egress.allow_private_hosts"), "{told}");
+    assert!(told.contains("127.0.0.1") && told.contains("egress_allow_private_hosts"), "{told}");
 }
 
 #[test]
@@ -102,12 +102,12 @@ fn rules_that_mean_nothing_are_refused() {
     let unusable = |settings: Settings| Egress::new(&settings).expect_err("must be refused").to_string();
     for host in ["", "*", "*.", "a b", "https://a.example", "*.10.0.0.1", "a.*.example", "a.example:443"] {
         let told = unusable(Settings { allow_hosts: list(&[host]), ..Settings::default() });
-        assert!(told.contains("egress.allow_hosts"), "{host}: {told}");
+        assert!(told.contains("egress_allow_hosts"), "{host}: {told}");
     }
     let told = unusable(Settings { allow_private_hosts: list(&["*.home"]), ..Settings::default() });
-    assert!(told.contains("egress.allow_private_hosts"), "{told}");
+    assert!(told.contains("egress_allow_private_hosts"), "{told}");
     let told = unusable(Settings { allow_networks: list(&["10.0.0.0/99"]), ..Settings::default() });
-    assert!(told.contains("egress.allow_networks"), "{told}");
+    assert!(told.contains("egress_allow_networks"), "{told}");
 }
 
 /// The address that is connected to is the one that was judged.
@@ -123,7 +123,7 @@ async fn a_public_name_with_a_private_address_is_refused_at_connecting() {
         let seen = call(&*skill, json!({"url": format!("http://{name}:{port}/")}), PATIENT).await;
         assert_eq!(seen.cause, Cause::EgressForbidden, "{name}: {seen:?}");
         expect_code(&*skill, &seen, "ERR_POLICY_VIOLATION");
-        assert!(seen.message.contains(name) && seen.message.contains("egress.allow_private_hosts"), "{}", seen.message);
+        assert!(seen.message.contains(name) && seen.message.contains("egress_allow_private_hosts"), "{}", seen.message);
     }
     assert!(server.requests().is_empty());
 
@@ -152,5 +152,5 @@ async fn a_host_that_is_not_allowed_is_not_even_looked_up() {
     let skill = registry_with(&settings(), &[]).callable("http_call", "1.2.0").unwrap();
     let seen = call(&*skill, json!({"url": "https://other.example/?q=confidential"}), PATIENT).await;
     assert_eq!(seen.cause, Cause::EgressForbidden);
-    assert_eq!(seen.message, "the host other.example is not allowed: list it under egress.allow_hosts");
+    assert_eq!(seen.message, "the host other.example is not allowed: list it under egress_allow_hosts");
 }
