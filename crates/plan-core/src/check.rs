@@ -1,13 +1,13 @@
 //! Preflight: whether a frozen plan can run here, asked as a whole before anything happens.
 //!
-//! Every finding is listed, in a fixed order, and the first error gives the code a rejected run ends with.
+//! Findings are listed in a fixed order, up to a limit, and the first error gives the code a rejected run ends with.
 
 pub(crate) mod skills;
 pub(crate) mod structure;
 
 use serde_json::Value;
 
-use crate::finding::Finding;
+use crate::finding::{self, Finding};
 use crate::plan::limits::KNOWN_PINS;
 use crate::plan::{FrozenPlan, Pins, plan_hash};
 use crate::rate_card::{self, CardUnavailable, RateCard};
@@ -31,7 +31,7 @@ pub fn preflight(frozen: &FrozenPlan, catalog: &dyn Catalog) -> Vec<Finding> {
         structure::codes(&mut found, plan, taxonomy);
     }
     skills::check(&mut found, plan, catalog, card.as_ref(), taxonomy);
-    found.sort_by_key(|finding| !finding.is_error());
+    finding::bound(&mut found);
     found
 }
 

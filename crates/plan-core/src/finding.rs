@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::limits;
+
 /// Whether a finding keeps a plan from running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -74,6 +76,32 @@ impl Finding {
     pub fn is_error(&self) -> bool {
         self.level == Level::Error
     }
+}
+
+/// The reason of the finding that stands for those left out.
+const LEFT_OUT: &str = "findings_left_out";
+
+/// Puts errors before warnings and keeps as many as one check lists; one more finding says that there were others.
+/// Applied again to what was bounded before, it still says so once.
+pub(crate) fn bound(found: &mut Vec<Finding>) {
+    let total = found.len();
+    let said = found.iter().find(|finding| finding.reason == LEFT_OUT).map(Finding::is_error);
+    found.retain(|finding| finding.reason != LEFT_OUT);
+    found.sort_by_key(|finding| !finding.is_error());
+    if said.is_none() && total <= limits::FINDINGS_MAX {
+        return;
+    }
+    let left_out = found.get(limits::FINDINGS_MAX).map(Finding::is_error);
+    found.truncate(limits::FINDINGS_MAX);
+    let problem = format!("there are more findings than the {} that are listed", found.len());
+    let fix = "correct what is listed and check again";
+    let more = match said == Some(true) || left_out == Some(true) {
+        true => Finding::error("AOS-12", LEFT_OUT, problem),
+        false => Finding::warning("AOS-12", LEFT_OUT, problem),
+    };
+    // Behind the last of its level, so that errors still come first.
+    let place = found.iter().rposition(|finding| finding.level == more.level).map_or(found.len(), |last| last + 1);
+    found.insert(place, more.fix(fix));
 }
 
 impl std::fmt::Display for Finding {

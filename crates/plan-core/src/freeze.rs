@@ -11,7 +11,7 @@ mod steps;
 use serde_json::{Map, Value};
 
 use crate::check;
-use crate::finding::Finding;
+use crate::finding::{self, Finding};
 use crate::plan::{FrozenPlan, Plan};
 use crate::skill::Catalog;
 use crate::taxonomy::{self, Taxonomy};
@@ -76,13 +76,14 @@ pub fn freeze_with_notes(
             Ok(plan) => {
                 found.extend(check::preflight(&plan, catalog));
                 if !found.iter().any(Finding::is_error) {
+                    finding::bound(&mut found);
                     return Ok(Freezing { plan, notes: found });
                 }
             }
             Err(error) => found.extend(error.into_findings()),
         }
     }
-    found.sort_by_key(|finding| !finding.is_error());
+    finding::bound(&mut found);
     Err(found)
 }
 

@@ -9,6 +9,12 @@ pub const STEPS_MAX: usize = 256;
 pub const STEP_ID_MAX: usize = 64;
 /// Characters of every other id.
 pub const ID_MAX: usize = 128;
+/// Bytes of a reference, name and path together.
+pub const REFERENCE_BYTES_MAX: usize = 1024;
+/// Findings one check lists; a plan with more is told so once, because nobody reads on and every one takes memory.
+pub const FINDINGS_MAX: usize = 200;
+/// Names of earlier steps one finding offers, the nearest.
+pub const OFFERED_NAMES_MAX: usize = 32;
 pub const TIMEOUT_MS_MAX: u64 = 3_600_000;
 pub const BUDGET_CENTS_MAX: u64 = 9_000_000_000;
 pub const RETRIES_MAX: u32 = 10;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::budget;
 use crate::check::{self, skills};
 use crate::cost;
-use crate::finding::Finding;
+use crate::finding::{self, Finding};
 use crate::freeze::{self, FreezeOptions};
 use crate::plan::{FrozenPlan, OnError, Plan, Step, StepStatus};
 use crate::rate_card::{self, RateCard};
@@ -44,7 +44,7 @@ pub fn lint(text: &[u8], catalog: &dyn Catalog, options: &FreezeOptions) -> Vec<
             Err(findings) => found.extend(findings),
         }
     }
-    found.sort_by_key(|finding| !finding.is_error());
+    finding::bound(&mut found);
     found
 }
 

@@ -263,8 +263,14 @@ impl Machine {
     }
 }
 
-/// Every name a reference of the plan may mean.
+/// Every name of a step that a reference of the plan may mean.
 fn wanted(plan: &Plan) -> BTreeSet<String> {
-    let references = plan.steps.iter().flat_map(|step| reference::references(&step.parameters).unwrap_or_default());
-    references.flat_map(|reference| reference.names().map(str::to_owned).collect::<Vec<_>>()).collect()
+    let known: BTreeSet<&str> = plan.steps.iter().map(Step::name).collect();
+    let mut wanted = BTreeSet::new();
+    for step in &plan.steps {
+        let references = reference::references(&step.parameters).unwrap_or_default();
+        let names = references.iter().flat_map(|reference| reference.names());
+        wanted.extend(names.filter_map(|name| known.get(name).copied()));
+    }
+    wanted.into_iter().map(str::to_owned).collect()
 }

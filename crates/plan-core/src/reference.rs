@@ -183,6 +183,11 @@ fn find<'v>(reference: &str, lookup: &dyn Fn(&str) -> Option<&'v Value>) -> Resu
 
 /// A reference is a name of the characters of step ids, and a path.
 fn check_form(reference: &str) -> Result<(), Unresolved> {
+    if reference.len() > limits::REFERENCE_BYTES_MAX {
+        let start: String = reference.chars().take(limits::STEP_ID_MAX).collect();
+        let why = format!("it has {} bytes, and {} are the most", reference.len(), limits::REFERENCE_BYTES_MAX);
+        return Err(unresolved(&start, why));
+    }
     let first = reference.split(['.', '[']).next().unwrap_or_default();
     if first.is_empty() || !first.chars().all(is_name_character) {
         let why = "it must begin with the name of an earlier step, as in `{{s1.body}}`";
@@ -196,9 +201,12 @@ fn is_name_character(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '.' | '_' | '-')
 }
 
-/// Every prefix of a reference that can be a name, longest first.
+/// Every prefix of a reference that can be a name, longest first. Only as much of the reference is looked at as the
+/// longest name has, so that a long one does not stand for a prefix at each of its points.
 fn names(reference: &str) -> impl Iterator<Item = &str> {
-    let end = reference.find(|character| !is_name_character(character)).unwrap_or(reference.len());
+    let mut characters = reference.char_indices();
+    let beyond = characters.find(|(place, character)| *place == limits::STEP_ID_MAX || !is_name_character(*character));
+    let end = beyond.map_or(reference.len(), |(place, _)| place);
     let whole = &reference[..end];
     let bounded = end == reference.len() || matches!(reference.as_bytes().get(end), Some(b'.' | b'['));
     let cuts = whole.rmatch_indices('.').map(|(place, _)| &whole[..place]);

@@ -9,8 +9,10 @@ use macp_plan_core::effect::effect_key;
 use macp_plan_core::journal::{
     Admission, Body, DedupeVerdict, LimiterVerdict, RunFinished, RunStatus, Stop, StopReason,
 };
+use macp_plan_core::limits::STEP_ID_MAX;
 use macp_plan_core::machine::{Machine, Next, OutOfPlace, Pinned, Question};
 use macp_plan_core::plan::StepStatus;
+use macp_plan_core::reference::Reference;
 use macp_plan_core::testkit::{Answer, Kit, Run, World, execute, freeze, http, plan, run, start, step};
 use serde_json::{Value, json};
 
@@ -483,4 +485,17 @@ fn the_journal_grows_with_the_plan_only() {
     let run = go(steps, World::new());
     assert_eq!(run.journal.entries().len(), 3 + 256 * 7);
     assert_eq!(finished(&run).status, RunStatus::Succeeded);
+}
+
+/// AOS-15: a reference beyond its limit makes no names to keep outputs for, and the step that has it is never called.
+#[test]
+fn an_over_long_reference_is_not_resolved() {
+    let long = format!("s1{}", ".a".repeat(200_000));
+    assert!(Reference { text: long.clone() }.names().count() <= STEP_ID_MAX);
+    let second = step("s2", "http_call", json!({"host": format!("{{{{{long}}}}}")}));
+    let run = go(vec![http_step("s1"), second], World::new());
+    assert_eq!(finished(&run).stop, stop(StopReason::StepFailed, "s2", "ERR_VALIDATION_FAILED"));
+    assert_eq!(run.machine.output("s1"), None, "nothing refers to it");
+    let size = serde_json::to_string(run.journal.entries()).expect("JSON").len();
+    assert!(size < 20_000, "the journal does not repeat the reference: {size} bytes");
 }

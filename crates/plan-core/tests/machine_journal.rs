@@ -134,3 +134,17 @@ fn an_inexact_integer_cannot_be_sealed() {
     assert_eq!((journal.entries().len(), journal.head()), (length, head.as_str()));
     assert_eq!(Chain::new().next_seq(), 0);
 }
+
+/// A number that cannot be counted on from is no overflow, and nothing can be sealed behind it.
+#[test]
+fn a_chain_ends_at_the_last_number() {
+    assert_eq!(Chain::resume(4, "head".to_owned()).next_seq(), 5);
+    let mut chain = Chain::resume(u64::MAX, "head".to_owned());
+    assert_eq!(chain.next_seq(), u64::MAX);
+    let body: Body = serde_json::from_value(json!({"type": "observed", "facts": {}})).expect("an entry");
+    chain.append(body).expect_err("beyond 2^53 - 1");
+    // Reading does not count beyond the end either.
+    let text = format!(r#"{{"facts":{{}},"seq":{},"type":"observed"}}"#, u64::MAX);
+    chain.read(text.as_bytes(), &link(Some("head"), text.as_bytes())).expect("an entry of the last number");
+    assert_eq!(chain.next_seq(), u64::MAX);
+}

@@ -5,6 +5,9 @@ mod rules;
 use macp_plan_core::check::{preflight, rejection};
 use macp_plan_core::effect::Idempotency;
 use macp_plan_core::finding::{Finding, Level};
+use macp_plan_core::freeze::FreezeOptions;
+use macp_plan_core::limits::{FINDINGS_MAX, OFFERED_NAMES_MAX};
+use macp_plan_core::lint::lint;
 use macp_plan_core::plan::FrozenPlan;
 use macp_plan_core::skill::IdempotencyClass;
 use rules::{Declared, PLAN, Shelf, build, reasons, shelf, warnings};
@@ -272,4 +275,65 @@ fn findings_are_data_and_text() {
     );
     let text = findings[0].to_string();
     assert!(text.starts_with("step `s1`: the skill `http_call`") && text.ends_with("[AOS-99]"), "{text}");
+}
+
+/// AOS-15: a reference beyond its limit is refused, and the finding does not repeat it.
+#[test]
+fn an_over_long_reference_is_one_short_finding() {
+    let long = format!("{{{{s1{}}}}}", ".a".repeat(200_000));
+    let findings = check(edited(|plan| plan["steps"][1]["parameters"]["prompt"] = json!(long)), &shelf());
+    assert_eq!(reasons(&findings), ["reference_malformed"]);
+    assert!(findings[0].problem.len() < 300, "{} bytes", findings[0].problem.len());
+}
+
+/// As many findings as anybody reads, and one that says that there are more; names are offered once per step.
+#[test]
+fn findings_are_bounded() {
+    let bad = |count: usize| edited(|plan| plan["steps"][1]["parameters"]["prompt"] = json!("{{x}}".repeat(count)));
+    assert_eq!(reasons(&check(bad(FINDINGS_MAX), &shelf())), vec!["reference_unknown"; FINDINGS_MAX]);
+    for count in [FINDINGS_MAX + 1, 50_000] {
+        let findings = check(bad(count), &shelf());
+        assert_eq!(findings.len(), FINDINGS_MAX + 1);
+        let last = findings.last().expect("a finding");
+        assert_eq!((last.reason, last.level), ("findings_left_out", Level::Error));
+        assert_eq!(findings[0].available, ["s1"]);
+        assert!(findings[1..].iter().all(|finding| finding.available.is_empty()));
+        assert_eq!(rejection(&findings).map(|finding| finding.reason), Some("reference_unknown"));
+        let linted = lint(bad(count).to_string().as_bytes(), &shelf(), &FreezeOptions::default());
+        assert_eq!(reasons(&linted), reasons(&findings), "said once, however often it is bounded");
+    }
+    let mut skills = published();
+    skills["context"]["allowed_skills"] = json!(vec![""; 100_000]);
+    let findings = FrozenPlan::from_value(skills).expect_err("no skill ids").into_findings();
+    assert_eq!((findings.len(), findings[FINDINGS_MAX].reason), (FINDINGS_MAX + 1, "findings_left_out"));
+}
+
+/// Only the nearest earlier steps are offered, and warnings stay behind the errors where some are left out.
+#[test]
+fn names_are_offered_from_near_by() {
+    let plan = edited(|plan| {
+        let first = plan["steps"][0].clone();
+        let steps = (0..100).map(|number| {
+            let mut step = first.clone();
+            step["step_id"] = json!(format!("n{number}"));
+            step
+        });
+        let mut steps: Vec<Value> = steps.collect();
+        steps[99]["parameters"]["url"] = json!("{{x}}{{y}}");
+        plan["steps"] = json!(steps);
+        plan["pins"]["skill_builds"] = json!({"http_call@1.2.0": build("a")});
+    });
+    let findings = check(plan.clone(), &shelf());
+    assert_eq!(reasons(&findings), ["reference_unknown"; 2]);
+    assert_eq!(findings[0].available.len(), OFFERED_NAMES_MAX);
+    assert_eq!(findings[0].available.last().map(String::as_str), Some("n98"));
+    assert!(findings[1].available.is_empty());
+    assert_eq!(warnings(&findings).len(), 100);
+
+    let mut more = plan;
+    more["steps"][99]["parameters"]["url"] = json!("{{x}}".repeat(150));
+    let findings = check(more, &shelf());
+    assert_eq!((reasons(&findings).len(), findings.len()), (150, FINDINGS_MAX + 1));
+    let last = findings.last().expect("a finding");
+    assert_eq!((last.reason, last.level), ("findings_left_out", Level::Warning), "no error was left out");
 }

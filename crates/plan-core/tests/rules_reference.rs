@@ -1,5 +1,6 @@
 //! References: values keep their type, texts become text, and nothing unresolved passes.
 
+use macp_plan_core::limits::{REFERENCE_BYTES_MAX, STEP_ID_MAX};
 use macp_plan_core::reference::{Reference, is_literal, references, resolve};
 use serde_json::{Map, Value, json};
 
@@ -135,4 +136,35 @@ fn references_are_listed() {
     assert!(is_literal(&literal));
     let Value::Object(broken) = json!({"a": "{{s1"}) else { panic!("an object") };
     assert!(references(&broken).is_err() && !is_literal(&broken));
+}
+
+/// A name is never longer than a step id may be, so that a long reference has few names.
+#[test]
+fn a_long_reference_has_few_names() {
+    let long = Reference { text: format!("a{}", ".a".repeat(200_000)) };
+    assert_eq!(long.names().count(), STEP_ID_MAX / 2);
+    assert!(long.names().all(|name| name.len() <= STEP_ID_MAX));
+    let longest = "n".repeat(STEP_ID_MAX);
+    for (text, names) in [
+        (longest.clone(), vec![longest.as_str()]),
+        (format!("{longest}.body"), vec![longest.as_str()]),
+        (format!("{longest}[0]"), vec![longest.as_str()]),
+        (format!("{longest}n.body"), vec![]),
+    ] {
+        assert_eq!(Reference { text: text.clone() }.names().collect::<Vec<_>>(), names, "{text}");
+    }
+}
+
+/// AOS-15: beyond its limit a reference is malformed, whatever it would lead to, and the error does not repeat it.
+#[test]
+fn over_long_references_are_malformed() {
+    let template = |length: usize| json!(format!("{{{{s1.{}}}}}", "x".repeat(length - "s1.".len())));
+    let error = resolved(template(REFERENCE_BYTES_MAX)).expect_err("no such member");
+    assert!(error.contains("there is no member"), "{error}");
+    for length in [REFERENCE_BYTES_MAX + 1, 400_000] {
+        let error = resolved(template(length)).expect_err("too long");
+        assert!(error.contains("1024 are the most") && error.len() < 300, "{error}");
+        let parameters = Map::from_iter([("p".to_owned(), template(length))]);
+        assert!(references(&parameters).is_err() && !is_literal(&parameters));
+    }
 }

@@ -1,7 +1,8 @@
 //! `macp.plan.v1.PlanService`: which handler answers which call, and who may ask. One file per family of calls.
 //!
 //! A run is seen by who started it, by whoever may read the session it belongs to, and by observers; it is stopped,
-//! settled and executed again by who started it and by roles that may cancel. In local development everything is open.
+//! settled and executed again by who started it and by roles that may cancel. A plan without a session is started by the
+//! agent it names, or by such a role. In local development everything is open.
 
 mod query;
 mod refusal;
@@ -95,7 +96,8 @@ impl Service for Plan {
 
     async fn validate_plan(&self, request: Request<ValidatePlanRequest>) -> Answer<ValidatePlanResponse> {
         let _timer = self.ctx.metrics.time(Rpc::ValidatePlan);
-        self.access(&request).await?;
+        let access = self.access(&request).await?;
+        self.ctx.take_share(&access, Kind::Message)?;
         validate::validate(&self.plans, request.into_inner().plan_json).await.map(Response::new)
     }
 
@@ -106,6 +108,7 @@ impl Service for Plan {
         if !against_run_id.is_empty() {
             self.seen(&access, &against_run_id).await?;
         }
+        self.ctx.take_share(&access, Kind::Message)?;
         validate::dry_run(&self.plans, plan_json, against_run_id).await.map(Response::new)
     }
 
@@ -156,6 +159,9 @@ impl Service for Plan {
         if request.get_ref().mode() == ReplayMode::Full {
             access.check_start_runs()?;
             access.check_control_of_run(&summary.started_by)?;
+            if !request.get_ref().allow_step_ids.is_empty() && !start::may_repeat(&access) {
+                return Err(refusal::may_not_repeat("a replay with allow_step_ids repeats the effects of these steps"));
+            }
             self.ctx.take_share(&access, Kind::Start)?;
         }
         replay::replay(self, by(&access), &summary, request.into_inner()).await.map(Response::new)

@@ -28,6 +28,19 @@ pub(super) fn not_seen() -> Status {
     refused(Code::Forbidden, "a run is shown to who started it, to readers of its session and to observers")
 }
 
+pub(super) fn may_not_repeat(what: &str) -> Status {
+    refused(Code::Forbidden, format!("{what}, and this credential has no role that may repeat effects"))
+}
+
+/// Whoever could start a plan under another agent's name could spend its budget and use up its effects.
+pub(super) fn not_the_agent(identity: &str, agent_id: &str) -> Status {
+    let (identity, agent_id) = (status::shown(identity), status::shown(agent_id));
+    let message = format!(
+        "the plan is of agent {agent_id:?}, and {identity:?} is neither that agent nor has a role with the right to cancel"
+    );
+    refused(Code::Forbidden, message)
+}
+
 /// Everything that is wrong with a plan, as far as there is room.
 pub(super) fn invalid_plan(advice: &str, findings: &[Finding]) -> Status {
     let found: Vec<String> = findings.iter().filter(|finding| finding.is_error()).map(ToString::to_string).collect();
@@ -85,7 +98,7 @@ pub(super) fn of_start(error: &StartError) -> Status {
 pub(super) fn of_control(error: &ControlError) -> Status {
     match error {
         ControlError::NoRun(run_id) => run_not_found(run_id),
-        ControlError::Finished(_) => refused(Code::RunConflict, error.to_string()),
+        ControlError::Finished(_) | ControlError::Stuck { .. } => refused(Code::RunConflict, error.to_string()),
         ControlError::Store(error) => of_store(error),
     }
 }

@@ -5,13 +5,14 @@ use macp_plan::executor::{Start, StartMode, Started};
 use macp_plan::session::StartFromSession;
 use macp_plan::store::Summary;
 use macp_plan_core::plan::{FrozenPlan, PlanError};
+use macp_wire::canonical;
 use macp_wire::codes::Code;
 use macp_wire::plan::v1::start_run_request::Source;
 use macp_wire::plan::v1::{StartRunRequest, StartRunResponse};
 use tonic::Status;
 
 use super::{Plan, Plans, by, refusal};
-use crate::access::Access;
+use crate::access::{self, Access};
 use crate::{runtime, status};
 
 pub(super) async fn start(
@@ -23,6 +24,8 @@ pub(super) async fn start(
         return Err(status::invalid_request(format!("request_id has more than {ID_BYTES_MAX} bytes")));
     }
     refusal::check_remark("reason", &request.reason)?;
+    check_exact("epoch", request.epoch)?;
+    check_exact("deadline_ms", request.deadline_ms)?;
     let source = request.source.take();
     if !request.from_step_id.is_empty() && !matches!(source, Some(Source::RetryRunId(_))) {
         return Err(status::invalid_request("from_step_id belongs to retry_run_id"));
@@ -40,12 +43,10 @@ pub(super) async fn start(
 
 async fn of_plan(plans: &Plans, access: &Access, text: &str, request: StartRunRequest) -> Result<Started, Status> {
     let plan = read(text)?;
+    check_agent(access, &plan.plan.agent_id)?;
     let epoch = request.epoch.max(1);
     if epoch > 1 && !may_repeat(access) {
-        return Err(refusal::refused(
-            Code::Forbidden,
-            "a further epoch repeats the plan's effects, and this credential has no role that may",
-        ));
+        return Err(refusal::may_not_repeat("a further epoch repeats the plan's effects"));
     }
     let start = Start { epoch, ..common(plan, StartMode::Execute, access, request) };
     plans.executor.start(start).await.map_err(|error| refusal::of_start(&error))
@@ -80,18 +81,31 @@ async fn retry(service: &Plan, access: &Access, run_id: String, request: StartRu
         return Err(status::invalid_request("epoch does not go with retry_run_id: a retry has the epoch of its run"));
     }
     let summary = service.controlled(access, &run_id).await?;
+    if summary.session_id.is_some() {
+        check_superseded(&service.plans, &run_id).await?;
+    }
     let plan = plan_of(&service.plans, &summary).await?;
     let mode = StartMode::Retry { parent_run_id: run_id, from_step: given(request.from_step_id.clone()) };
     let start = common(plan, mode, access, request);
     let started = service.plans.executor.start(start).await.map_err(|error| refusal::of_start(&error))?;
-    // The run is at work whether it is reported or not.
+    // The run is at work whether it is reported or not. One that exists may have been started by a request that did not
+    // come as far as this; to attach it twice does nothing.
     if summary.session_id.is_some()
-        && !started.existing
         && let Err(error) = service.plans.sessions.attach(&started.run_id).await
     {
         tracing::error!(run = started.run_id, %error, "the retry is not reported in a session");
     }
     Ok(started)
+}
+
+/// What a session has taken back is not tried again.
+async fn check_superseded(plans: &Plans, run_id: &str) -> Result<(), Status> {
+    let run = plans.runs().load(run_id).await.map_err(|error| refusal::of_store(&error))?;
+    let run = run.ok_or_else(|| refusal::run_not_found(run_id))?;
+    match &run.start().session {
+        None => Ok(()),
+        Some(link) => plans.sessions.check_superseded(link).await.map_err(|error| refusal::of_session(&error)),
+    }
 }
 
 fn common(plan: FrozenPlan, mode: StartMode, access: &Access, request: StartRunRequest) -> Start {
@@ -122,7 +136,26 @@ fn read(text: &str) -> Result<FrozenPlan, Status> {
     })
 }
 
-fn may_repeat(access: &Access) -> bool {
+/// A plan that no session committed to is started by the agent it names, or by a role that may cancel.
+fn check_agent(access: &Access, agent_id: &str) -> Result<(), Status> {
+    match access.identity() {
+        _ if access.local || access.caller.scope.may_cancel => Ok(()),
+        None => Err(access::unidentified()),
+        Some(identity) if identity == agent_id => Ok(()),
+        Some(identity) => Err(refusal::not_the_agent(identity, agent_id)),
+    }
+}
+
+/// Numbers are kept in canonical JSON, which has none above this.
+fn check_exact(field: &str, number: u64) -> Result<(), Status> {
+    if number > canonical::INTEGER_MAX {
+        let most = canonical::INTEGER_MAX;
+        return Err(status::invalid_request(format!("{field} is {number}, and at most {most} can be kept")));
+    }
+    Ok(())
+}
+
+pub(super) fn may_repeat(access: &Access) -> bool {
     access.local || access.may_repeat
 }
 

@@ -1,5 +1,6 @@
 //! ValidatePlan and DryRun: everything that can be said about a plan before it runs.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -26,11 +27,9 @@ pub(super) async fn validate(plans: &Plans, plan_json: String) -> Result<Validat
 fn validated(executor: &Executor, text: &str) -> ValidatePlanResponse {
     let (findings, plan) = match frozen(executor, text) {
         Ok(plan) => {
-            let mut findings = lint::lint(text.as_bytes(), &**executor.registry(), &options(text));
-            // Nothing is said twice, whichever of the two says it first.
+            let findings = lint::lint(text.as_bytes(), &**executor.registry(), &options(text));
             let more = check::preflight(&plan, &**executor.registry());
-            findings.extend(more.into_iter().filter(|one| !findings.contains(one)).collect::<Vec<_>>());
-            (findings, Some(plan))
+            (joined(findings, more), Some(plan))
         }
         Err(findings) => (findings, None),
     };
@@ -42,6 +41,18 @@ fn validated(executor: &Executor, text: &str) -> ValidatePlanResponse {
     }
 }
 
+/// Both lists, in which nothing is said twice. What is said is the whole sentence and how bad it is: one step can have
+/// several problems of a kind, and a warning does not stand for an error.
+fn joined(mut findings: Vec<Finding>, more: Vec<Finding>) -> Vec<Finding> {
+    fn said(finding: &Finding) -> (bool, &str, Option<&str>, &str) {
+        (finding.is_error(), finding.reason, finding.step_id.as_deref(), &finding.problem)
+    }
+    let known: HashSet<_> = findings.iter().map(said).collect();
+    let new: Vec<bool> = more.iter().map(|finding| !known.contains(&said(finding))).collect();
+    findings.extend(more.into_iter().zip(new).filter_map(|(finding, new)| new.then_some(finding)));
+    findings
+}
+
 pub(super) async fn dry_run(
     plans: &Plans,
     plan_json: String,
@@ -51,6 +62,11 @@ pub(super) async fn dry_run(
     let estimate = apart(move || {
         let plan = frozen(&executor, &plan_json)
             .map_err(|findings| refusal::invalid_plan("the plan cannot be frozen", &findings))?;
+        // The estimate takes a plan that could run for granted.
+        let findings = check::preflight(&plan, &**executor.registry());
+        if check::rejection(&findings).is_some() {
+            return Err(refusal::invalid_plan("the plan cannot run here", &findings));
+        }
         executor.dry_run(&Arc::new(plan)).map_err(|error| refusal::ours(&error))
     });
     let estimate = estimate.await?;

@@ -85,6 +85,44 @@ async fn aos_86_a_dry_run_estimates_and_compares_and_calls_nothing() {
 }
 
 #[tokio::test]
+async fn a_frozen_plan_that_cannot_run_has_findings_and_no_estimate() {
+    let world = World::start().await;
+    let frozen = parse(&world.plan(&["/a", "/b"]).await);
+    let mut twice = frozen.clone();
+    twice["steps"][1]["step_id"] = json!("s1");
+    let mut unknown = frozen;
+    unknown["steps"][1]["skill_version"] = json!("9.9.9");
+    for (plan, named) in [(twice, "s1"), (unknown, "9.9.9")] {
+        let request = DryRunRequest { plan_json: plan.to_string(), against_run_id: String::new() };
+        let status = refused(world.plans.clone().dry_run(request).await, "PLAN_INVALID");
+        assert_eq!(status.code(), tonic::Code::InvalidArgument);
+        assert!(status.message().contains("cannot run here") && status.message().contains(named), "{status:?}");
+    }
+    world.shut_down().await;
+}
+
+#[tokio::test]
+async fn nothing_is_said_twice_about_a_plan() {
+    let world = World::start().await;
+    let paths: Vec<&str> = std::iter::repeat_n("/a", 100).collect();
+    let mut plan = parse(&world.plan(&paths).await);
+    for step in plan["steps"].as_array_mut().expect("steps") {
+        step["skill_version"] = json!("9.9.9");
+    }
+    let request = ValidatePlanRequest { plan_json: plan.to_string() };
+    let found = world.plans.clone().validate_plan(request).await.expect("an answer").into_inner();
+    assert!(!found.valid);
+    let said: std::collections::HashSet<_> =
+        found.findings.iter().map(|finding| (&finding.reason, &finding.step_id, &finding.problem)).collect();
+    assert_eq!(said.len(), found.findings.len(), "{:?}", found.findings);
+    for index in 1..=100 {
+        let step_id = format!("s{index}");
+        assert!(found.findings.iter().any(|finding| finding.error && finding.step_id == step_id), "{step_id}");
+    }
+    world.shut_down().await;
+}
+
+#[tokio::test]
 async fn skills_are_listed_and_described() {
     let world = World::with(|settings| {
         let plans = settings.plans.as_mut().expect("plans are executed");

@@ -88,6 +88,10 @@ async fn requests_that_contradict_themselves() {
         StartRunRequest { from_step_id: "s1".to_owned(), ..of_plan(plan.clone()) },
         StartRunRequest { request_id: "x".repeat(10_000), ..of_plan(plan.clone()) },
         StartRunRequest { reason: "x".repeat(10_000), ..of_plan(plan.clone()) },
+        StartRunRequest { epoch: 1 << 53, ..of_plan(plan.clone()) },
+        StartRunRequest { epoch: u64::MAX, source: Some(Source::SessionId("s".to_owned())), ..Default::default() },
+        StartRunRequest { deadline_ms: 1 << 53, ..of_plan(plan.clone()) },
+        StartRunRequest { deadline_ms: u64::MAX, ..retry_of(&run_id) },
         StartRunRequest { epoch: 2, ..retry_of(&run_id) },
         StartRunRequest { deadline_ms: 5, source: Some(Source::SessionId("s".to_owned())), ..Default::default() },
     ] {

@@ -43,8 +43,15 @@ async fn guarded() -> World {
     World::with(|settings| settings.auth = given.settings().expect("settings that hold")).await
 }
 
+/// A plan of alice's.
 async fn freeze(world: &World, paths: &[&str]) -> String {
-    let request = ValidatePlanRequest { plan_json: world.authored(paths).to_string() };
+    freeze_for(world, "alice", paths).await
+}
+
+async fn freeze_for(world: &World, agent_id: &str, paths: &[&str]) -> String {
+    let mut plan = world.authored(paths);
+    plan["agent_id"] = json!(agent_id);
+    let request = ValidatePlanRequest { plan_json: plan.to_string() };
     let found = world.plans.clone().validate_plan(as_caller(&token("alice"), request)).await.expect("an answer");
     found.into_inner().frozen_plan_json
 }
@@ -155,16 +162,83 @@ async fn a_run_is_acted_on_by_its_starter_and_by_a_role() {
 #[tokio::test]
 async fn effects_are_repeated_only_with_a_right_to() {
     let world = guarded().await;
-    let plan = freeze(&world, &["/a"]).await;
-    let second = || StartRunRequest { epoch: 2, ..of_plan(plan.clone()) };
+    let second = async |sender: &str| {
+        let plan = freeze_for(&world, sender, &["/a"]).await;
+        start(&world, sender, StartRunRequest { epoch: 2, ..of_plan(plan) }).await
+    };
     for sender in ["alice", "cora", "olga", "admin"] {
-        forbidden(start(&world, sender, second()).await.map(Response::new));
+        forbidden(second(sender).await.map(Response::new));
     }
-    let run_id = start(&world, "rita", second()).await.expect("may");
+    let run_id = second("rita").await.expect("may");
     end(&world, "rita", &run_id).await;
     let request = as_caller(&token("rita"), GetRunRequest { run_id });
     assert_eq!(world.plans.clone().get_run(request).await.expect("hers").into_inner().summary.expect("one").epoch, 2);
-    forbidden(start(&world, "mute", of_plan(plan.clone())).await.map(Response::new));
+    let plan = freeze_for(&world, "mute", &["/a"]).await;
+    forbidden(start(&world, "mute", of_plan(plan)).await.map(Response::new));
+    world.shut_down().await;
+}
+
+#[tokio::test]
+async fn steps_are_allowed_in_a_full_replay_only_with_a_right_to_repeat() {
+    let world = guarded().await;
+    for (sender, may) in [("alice", false), ("rita", true)] {
+        let plan = freeze_for(&world, sender, &["/a"]).await;
+        let run_id = start(&world, sender, of_plan(plan)).await.expect("a run");
+        end(&world, sender, &run_id).await;
+        let full = ReplayRequest { mode: ReplayMode::Full.into(), ..mock(&run_id) };
+        let allowing = ReplayRequest { allow_step_ids: vec!["s1".to_owned()], ..full.clone() };
+        let before = world.target.asked().len();
+        match world.plans.clone().replay(as_caller(&token(sender), allowing)).await {
+            Ok(answer) if may => {
+                let mut stream = answer.into_inner();
+                while let Some(message) = next(&mut stream).await {
+                    message.expect("progress or the report");
+                }
+            }
+            answer => {
+                forbidden(answer);
+                assert_eq!(world.target.asked().len(), before, "nothing is called");
+            }
+        }
+        // What repeats no effects is the starter's right as before.
+        world.plans.clone().replay(as_caller(&token(sender), full)).await.expect("hers");
+    }
+    world.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_plan_is_started_by_its_agent_or_by_an_operator() {
+    let world = guarded().await;
+    let plan = freeze(&world, &["/a"]).await;
+    for sender in ["bob", "olga", "rita", "admin"] {
+        let status = refused(start(&world, sender, of_plan(plan.clone())).await, "FORBIDDEN");
+        assert!(status.message().contains("alice") && status.message().contains(sender), "{status:?}");
+    }
+    assert!(world.target.asked().is_empty());
+    for sender in ["alice", "cora"] {
+        let run_id = start(&world, sender, of_plan(plan.clone())).await.expect("may");
+        end(&world, sender, &run_id).await;
+    }
+    world.shut_down().await;
+}
+
+#[tokio::test]
+async fn to_have_plans_checked_takes_a_share_of_the_rate() {
+    let world = World::with(|settings| settings.message_limit_per_minute = Some(2)).await;
+    let plan_json = world.plan(&["/a"]).await;
+    let validate = async |sender: &str| {
+        let request = ValidatePlanRequest { plan_json: plan_json.clone() };
+        world.plans.clone().validate_plan(as_caller(sender, request)).await
+    };
+    let dry_run = async |sender: &str| {
+        let request = DryRunRequest { plan_json: plan_json.clone(), against_run_id: String::new() };
+        world.plans.clone().dry_run(as_caller(sender, request)).await
+    };
+    validate("alice").await.expect("the first");
+    dry_run("alice").await.expect("the second");
+    refused(validate("alice").await, "RATE_LIMITED");
+    refused(dry_run("alice").await, "RATE_LIMITED");
+    validate("bob").await.expect("his own share");
     world.shut_down().await;
 }
 

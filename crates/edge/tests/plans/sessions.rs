@@ -1,14 +1,18 @@
 //! Plans that sessions commit to, from the first message to the report.
 
+use std::sync::Arc;
+
+use macp_ledger::{MemoryStore, Store};
 use macp_plan::session::execution_session_id;
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::plan::v1::start_run_request::Source;
 use macp_wire::plan::v1::*;
 use macp_wire::v1::{Envelope, GetSessionRequest, SendRequest, SessionState};
 use prost::Message;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::common::*;
+use crate::target::Target;
 
 /// Sends as alice, with this token if one is needed.
 async fn send(world: &World, session_id: &str, message_type: &str, payload: Vec<u8>) {
@@ -42,12 +46,20 @@ pub(crate) async fn send_as(
 
 /// A classic session about one given plan, up to its commitment.
 async fn commit(world: &World, session_id: &str, plan_json: &str) {
+    commit_with(world, session_id, plan_json, json!({})).await;
+}
+
+/// As [`commit`], with more fields in the commitment.
+async fn commit_with(world: &World, session_id: &str, plan_json: &str, more: Value) {
     let context = json!({"aos.plan.v1": parse(plan_json)}).to_string();
     let start = SessionStartPayload { ttl_ms: 60_000, context: context.into_bytes().into(), ..Default::default() };
     send(world, session_id, "SessionStart", start.encode_to_vec()).await;
     deliberate(world, session_id).await;
     let hash = macp_plan_core::plan::FrozenPlan::parse(plan_json.as_bytes()).expect("a plan").hash;
-    let commitment = json!({"commitment_id": format!("aos-plan:{hash}"), "action": "go"});
+    let mut commitment = json!({"commitment_id": format!("aos-plan:{hash}"), "action": "go"});
+    for (name, value) in more.as_object().expect("an object") {
+        commitment[name] = value.clone();
+    }
     send(world, session_id, "Commitment", commitment.to_string().into_bytes()).await;
 }
 
@@ -145,5 +157,68 @@ async fn a_committed_plan_starts_by_itself_where_that_is_set() {
     assert!(started.existing);
     world.finished(&started.run_id).await;
     assert_eq!(world.target.asked(), ["/a"]);
+    world.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_retry_that_was_not_reported_is_reported_when_it_is_asked_for_again() {
+    let (sessions, runs): (Arc<dyn Store>, Arc<dyn Store>) =
+        (Arc::new(MemoryStore::new()), Arc::new(MemoryStore::new()));
+    let target = Target::start().await;
+    // Nothing is reported here, which leaves what an end between the start and the report would leave.
+    let world = World::on(Arc::clone(&sessions), Arc::clone(&runs), target.clone(), |settings| {
+        settings.plans.as_mut().expect("plans are executed").sessions.execution.enabled = false;
+    })
+    .await;
+    commit(&world, "decided", &world.plan(&["/a"]).await).await;
+    let first = world.try_start(of_session("decided")).await.expect("a run").run_id;
+    world.finished(&first).await;
+    let retry = StartRunRequest { request_id: "again".to_owned(), from_step_id: "s1".to_owned(), ..retry_of(&first) };
+    let started = world.try_start(retry.clone()).await.expect("a run");
+    assert!(!started.existing);
+    world.finished(&started.run_id).await;
+    let calls = target.asked();
+    world.shut_down().await;
+
+    let report = execution_session_id(&started.run_id);
+    assert!(sessions.head(&report).expect("readable").is_none(), "nothing was reported");
+    let world = World::on(sessions, runs, target.clone(), |_| ()).await;
+    for _ in 0..2 {
+        let again = world.try_start(retry.clone()).await.expect("the same run");
+        assert_eq!((again.existing, &again.run_id), (true, &started.run_id));
+        let state = ended(&world, &report).await;
+        assert!(matches!(state, SessionState::Resolved | SessionState::Unspecified), "{state:?}");
+    }
+    assert_eq!(target.asked(), calls, "to report is not to call");
+    world.shut_down().await;
+}
+
+#[tokio::test]
+async fn aos_109_a_run_of_a_superseded_commitment_is_not_retried() {
+    let runs: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let target = Target::start().await;
+    let world = World::on(Arc::new(MemoryStore::new()), Arc::clone(&runs), target.clone(), |_| ()).await;
+    commit(&world, "earlier", &world.plan(&["/a"]).await).await;
+    let run_id = world.try_start(of_session("earlier")).await.expect("a run").run_id;
+    world.finished(&run_id).await;
+    let retry = || StartRunRequest { from_step_id: "s1".to_owned(), ..retry_of(&run_id) };
+    let retried = world.try_start(retry()).await.expect("nothing has taken its place yet");
+    world.finished(&retried.run_id).await;
+
+    let commitment_hash = world.get(&run_id).await["session"]["commitment_hash"].clone();
+    let instead = json!({"supersedes": {"session_id": "earlier", "commitment_hash": commitment_hash}});
+    commit_with(&world, "later", &world.plan(&["/b"]).await, instead).await;
+    let noted = async {
+        while runs.documents("aos.superseded", None, 1).expect("readable").is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, noted).await.expect("noted in time");
+    let calls = target.asked();
+    for request in [retry(), StartRunRequest { from_step_id: "s1".to_owned(), ..retry_of(&retried.run_id) }] {
+        let status = refused(world.try_start(request).await, "PLAN_REFUSED");
+        assert!(status.message().contains("superseded") && status.message().contains("later"), "{status:?}");
+    }
+    assert_eq!(target.asked(), calls);
     world.shut_down().await;
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::finding::Finding;
+use crate::limits;
 use crate::plan::{Plan, Step};
 use crate::reference::{self, Reference};
 use crate::taxonomy::{Category, Taxonomy};
@@ -36,12 +37,17 @@ pub(super) fn references(found: &mut Vec<Finding>, plan: &Plan) {
         names.entry(step.name()).or_insert(index);
         ids.entry(step.step_id.as_str()).or_insert(index);
     }
+    let mut room = limits::FINDINGS_MAX + 1;
     for (index, step) in plan.steps.iter().enumerate() {
         match reference::references(&step.parameters) {
             Ok(references) => {
-                for reference in references {
-                    found.extend(check_reference(plan, &names, &ids, index, &reference).map(|it| it.at(&step.step_id)));
-                }
+                // One more than is listed shows that there are more.
+                let wrong =
+                    references.iter().filter_map(|it| check_reference(plan, &names, &ids, index, it)).take(room);
+                let mut wrong: Vec<Finding> = wrong.map(|finding| finding.at(&step.step_id)).collect();
+                offer_names(&mut wrong, plan, index);
+                room -= wrong.len();
+                found.append(&mut wrong);
             }
             Err(error) => found.push(
                 Finding::error("AOS-15", "reference_malformed", error.to_string())
@@ -59,6 +65,16 @@ pub(super) fn references(found: &mut Vec<Finding>, plan: &Plan) {
                     .fix("a condition can look at earlier steps only, by their step_id"),
             );
         }
+    }
+}
+
+/// Lists the names of the nearest earlier steps with the first finding of a step that asks for one: they are the same
+/// for all of them.
+fn offer_names(wrong: &mut [Finding], plan: &Plan, index: usize) {
+    let asks = |finding: &&mut Finding| matches!(finding.reason, "reference_not_earlier" | "reference_unknown");
+    if let Some(first) = wrong.iter_mut().find(asks) {
+        let earlier = plan.steps.iter().take(index).skip(index.saturating_sub(limits::OFFERED_NAMES_MAX));
+        first.available = earlier.map(|step| step.name().to_owned()).collect();
     }
 }
 
@@ -86,12 +102,7 @@ fn check_reference(
             } else {
                 ("reference_unknown", format!("`{{{{{text}}}}}` names no step of this plan"))
             };
-            let available = plan.steps.iter().take(index).map(|step| step.name().to_owned()).collect();
-            Some(
-                Finding::error("AOS-15", reason, problem)
-                    .fix("refer to an earlier step by its name")
-                    .available(available),
-            )
+            Some(Finding::error("AOS-15", reason, problem).fix("refer to an earlier step by its name"))
         }
         [long, short, ..] => {
             let problem = format!("`{{{{{text}}}}}` can mean the output of `{long}` and of `{short}`");

@@ -89,10 +89,11 @@ impl Chain {
         Self::default()
     }
 
-    /// A chain whose entry `seq` is taken on trust: what follows must continue it.
+    /// A chain whose entry `seq` is taken on trust: what follows must continue it. Behind the last number there is no
+    /// other, and an entry of that number has no canonical form, so that nothing can be appended there.
     #[must_use]
     pub fn resume(seq: u64, hash: String) -> Self {
-        Self { next: seq + 1, head: Some(hash), finished: false }
+        Self { next: seq.saturating_add(1), head: Some(hash), finished: false }
     }
 
     /// The number the next entry gets.
@@ -152,7 +153,7 @@ impl Chain {
     }
 
     fn advance(&mut self, entry: &Entry, hash: String) {
-        self.next += 1;
+        self.next = self.next.saturating_add(1);
         self.finished |= matches!(entry.body, Body::RunFinished(_));
         self.head = Some(hash);
     }

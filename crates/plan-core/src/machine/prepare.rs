@@ -206,9 +206,7 @@ impl Machine {
     }
 
     fn holds(&self, condition: &RunIf) -> bool {
-        let Some(seen) = self.state.seen.get(&condition.step_id) else { return false };
-        condition.status_in.as_ref().is_none_or(|statuses| statuses.contains(&seen.status))
-            && condition.code_in.as_ref().is_none_or(|codes| codes.contains(&seen.code))
+        self.state.seen.get(&condition.step_id).is_some_and(|seen| condition.holds(seen.status, &seen.code))
     }
 
     fn assumed(&self, step_id: &str) -> Option<&Assumed> {

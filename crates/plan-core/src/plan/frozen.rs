@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{Plan, Step, limits as rules};
 use crate::digest::{self, Digest};
-use crate::finding::Finding;
+use crate::finding::{self, Finding};
 use crate::limits;
 
 /// A plan that can be executed. It is made from its text or by freezing and never edited afterwards.
@@ -76,8 +76,9 @@ impl FrozenPlan {
             Ok(plan) => plan,
             Err(error) => return Err(PlanError::Findings(misfits(&value, &error))),
         };
-        let findings = rules::check(&plan);
+        let mut findings = rules::check(&plan);
         if !findings.is_empty() {
+            finding::bound(&mut findings);
             return Err(PlanError::Findings(findings));
         }
         let hash = plan_hash(&value)?;

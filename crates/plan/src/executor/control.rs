@@ -25,7 +25,8 @@ pub(super) struct Cancel {
 }
 
 impl Executor {
-    /// Asks a run to stop at the next boundary. Once this returns, a restart does not forget it.
+    /// Asks a run to stop at the next boundary. Once this returns, a restart does not forget it. A run that
+    /// nobody can go on with, such as one whose skill is gone, stops only once that changes: that is an error.
     pub async fn cancel(&self, run_id: &str, by: &str, reason: &str) -> Result<(), ControlError> {
         self.shared.check_open(run_id).await?;
         let cancel = Cancel { by: by.to_owned(), reason: reason.to_owned() };
@@ -33,8 +34,15 @@ impl Executor {
         // What is kept must also be told, whether or not anyone waits for it.
         detached(async move {
             let cancel = shared.keep_cancel(&run_id, cancel).await?;
-            shared.desk.tell(&run_id, |control| control.cancel = Some(cancel));
-            Ok(())
+            if shared.desk.tell(&run_id, |control| control.cancel = Some(cancel)) {
+                return Ok(());
+            }
+            // Whoever goes on with it finds what is kept. If nobody can, whoever asked must know.
+            match shared.recovered(&run_id).await {
+                Ok(_) => Ok(()),
+                Err(StoreError::Damaged { reason, .. }) => Err(ControlError::Stuck { run_id, reason }),
+                Err(error) => Err(error.into()),
+            }
         })
         .await
     }

@@ -78,11 +78,9 @@ impl Desk {
         (admitted, others)
     }
 
-    /// Tells a run something; it does not hear if it is not at work.
-    pub(super) fn tell(&self, run_id: &str, change: impl FnOnce(&mut Control)) {
-        if let Some(run) = self.runs().get(run_id) {
-            run.control.send_modify(change);
-        }
+    /// Tells a run something; says whether it hears, which it does not if nobody is at work on it.
+    pub(super) fn tell(&self, run_id: &str, change: impl FnOnce(&mut Control)) -> bool {
+        self.runs().get(run_id).map(|run| run.control.send_modify(change)).is_some()
     }
 
     pub(super) fn len(&self) -> usize {

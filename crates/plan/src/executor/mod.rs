@@ -194,7 +194,7 @@ impl Shared {
 }
 
 /// Does something to its end, also if whoever waits for it goes away.
-async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+pub(crate) async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     match tokio::spawn(work.in_current_span()).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {

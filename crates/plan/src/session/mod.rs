@@ -28,12 +28,11 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use macp_engine::Engine;
-use macp_ledger::{Failure, FailureKind, Store};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::executor::Executor;
-use crate::store::{RunStore, StoreError};
+use crate::store::{RunStore, StoreError, blocking};
 
 pub use binding::Bound;
 pub use execution::{MODE as EXECUTION_MODE, session_id as execution_session_id};
@@ -168,19 +167,4 @@ impl Shared {
     fn is_stopping(&self) -> bool {
         *self.stopping.borrow()
     }
-}
-
-/// Runs calls to a store where blocking is allowed.
-async fn blocking<T, E>(
-    store: &Arc<dyn Store>,
-    work: impl FnOnce(&dyn Store) -> Result<T, E> + Send + 'static,
-) -> Result<T, E>
-where
-    T: Send + 'static,
-    E: From<Failure> + Send + 'static,
-{
-    let store = Arc::clone(store);
-    tokio::task::spawn_blocking(move || work(&*store)).await.unwrap_or_else(|error| {
-        Err(Failure::new(FailureKind::Other, "a call to a store broke off").with_source(error).into())
-    })
 }

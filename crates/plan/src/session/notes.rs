@@ -3,13 +3,12 @@
 
 use std::sync::Arc;
 
-use macp_ledger::{PutMode, PutOutcome, Store};
-use macp_plan_core::digest::{self, Digest};
-use serde::de::DeserializeOwned;
+use macp_ledger::Store;
+use macp_plan_core::digest::Digest;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use crate::store::StoreError;
+use crate::store::documents::{decode, get, key, put_if_absent, replace};
+use crate::store::{StoreError, blocking};
 
 const REPORTS: &str = "aos.report";
 const EPOCHS: &str = "aos.epoch";
@@ -81,7 +80,7 @@ impl Notes {
     }
 
     pub(super) async fn keep_report(&self, report: Report) -> Result<(), StoreError> {
-        self.blocking(move |store| put(store, REPORTS, &report.run_id, &report, PutMode::IfAbsent).map(drop)).await
+        self.blocking(move |store| put_if_absent(store, REPORTS, &report.run_id, &report).map(drop)).await
     }
 
     pub(super) async fn drop_report(&self, run_id: &str) -> Result<(), StoreError> {
@@ -102,7 +101,7 @@ impl Notes {
     pub(super) async fn keep_epoch(&self, note: EpochNote) -> Result<(), StoreError> {
         self.blocking(move |store| {
             let key = key(&[&note.session_id, &note.commitment_hash, &note.epoch.to_string()]);
-            put(store, EPOCHS, &key, &note, PutMode::IfAbsent).map(drop)
+            put_if_absent(store, EPOCHS, &key, &note).map(drop)
         })
         .await
     }
@@ -125,7 +124,7 @@ impl Notes {
         by: Superseding,
     ) -> Result<(), StoreError> {
         let key = key(&[session_id, commitment_hash]);
-        self.blocking(move |store| put(store, SUPERSEDED, &key, &by, PutMode::IfAbsent).map(drop)).await
+        self.blocking(move |store| put_if_absent(store, SUPERSEDED, &key, &by).map(drop)).await
     }
 
     pub(super) async fn superseded(
@@ -144,43 +143,13 @@ impl Notes {
 
     pub(super) async fn set_checkpoint(&self, at_ms: i64) -> Result<(), StoreError> {
         let checkpoint = Checkpoint { at_ms };
-        self.blocking(move |store| put(store, CHECKPOINT, CHECKPOINT_KEY, &checkpoint, PutMode::Replace).map(drop))
-            .await
+        self.blocking(move |store| replace(store, CHECKPOINT, CHECKPOINT_KEY, &checkpoint)).await
     }
 
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        super::blocking(&self.store, work).await
+        blocking(&self.store, work).await
     }
-}
-
-/// A key for ids that may be long and hold any character.
-fn key(parts: &[&str]) -> String {
-    digest::hex_of("aos-key/1", Value::from(parts).to_string().as_bytes())
-}
-
-fn put(
-    store: &dyn Store,
-    kind: &'static str,
-    key: &str,
-    document: &impl Serialize,
-    mode: PutMode,
-) -> Result<PutOutcome, StoreError> {
-    let bytes = serde_json::to_vec(document)
-        .map_err(|error| StoreError::NotCanonical { what: kind, reason: error.to_string() })?;
-    Ok(store.put_document(kind, key, &bytes, mode)?)
-}
-
-fn get<T: DeserializeOwned>(store: &dyn Store, kind: &'static str, key: &str) -> Result<Option<T>, StoreError> {
-    store.document(kind, key)?.map(|bytes| decode(kind, key, &bytes)).transpose()
-}
-
-fn decode<T: DeserializeOwned>(kind: &'static str, key: &str, bytes: &[u8]) -> Result<T, StoreError> {
-    serde_json::from_slice(bytes).map_err(|error| StoreError::Damaged {
-        what: kind,
-        key: key.to_owned(),
-        reason: error.to_string(),
-    })
 }

@@ -34,6 +34,8 @@ enum Stopped {
     Refused(Rejection),
     #[error("the session is not this run's: {0}")]
     Foreign(NotAReport),
+    #[error("the session under the id of this run's was started by {0:?}")]
+    Usurped(String),
     #[error("the session reports {reported} entries, and the journal has {journal}")]
     Ahead { reported: u64, journal: u64 },
     #[error("the journal is damaged: {0}")]
@@ -183,6 +185,7 @@ impl Reporter<'_> {
         });
         let next_seq = match found.await?.map_err(Stopped::Foreign)? {
             None => 0,
+            Some(found) if found.initiator != messages.identity => return Err(Stopped::Usurped(found.initiator)),
             Some(found) => match State::from_wire(found.state.into()) {
                 Some(State::Resolved) => return Ok(None),
                 Some(state) if state.is_terminal() => return Err(Stopped::Ended(state)),
@@ -287,9 +290,22 @@ impl Reporter<'_> {
 
     /// Someone ended the session: the run stops at the next boundary, and its journal stands (AOS-115).
     async fn ended_early(&self, state: State) {
+        let id = self.messages().session_id();
+        // Someone may have taken its id just before it was opened. What becomes of that session is no word to the run.
+        if let Ok(Some(session)) = self.session_runs.shared.engine.session(&id).await
+            && self.session_runs.run_reported_in(&session.metadata).is_none()
+        {
+            let initiator = session.metadata.initiator;
+            tracing::error!(
+                run = self.report.run_id,
+                initiator,
+                "the run's report is given up: its session's id is taken"
+            );
+            return;
+        }
         let reason = format!("its execution session is {}", state.name());
         tracing::warn!(run = self.report.run_id, reason, "the run's report ends before the run");
-        self.session_runs.stop(&self.report.run_id, &self.messages().session_id(), &reason).await;
+        self.session_runs.stop(&self.report.run_id, &id, &reason).await;
     }
 
     async fn pause_run(&self, paused: bool) {

@@ -15,6 +15,8 @@ use super::execution::{MODE, session_id};
 #[derive(Clone, Debug)]
 pub struct Reported {
     pub run_id: String,
+    /// Who started the session. Whether that is who reports runs is for the reader to judge.
+    pub initiator: String,
     /// What the run was for, as its TaskRequest says.
     pub request: Value,
     /// The entry that comes next.
@@ -66,7 +68,7 @@ pub fn reported(sessions: &dyn Store, execution_session_id: &str) -> Result<Opti
     };
     let state = SessionState::try_from(history.head().state).unwrap_or_default();
     let mut reader = Reader { chain: Chain::new(), entries: Some(Vec::new()) };
-    let (mut run_id, mut request) = (None, Value::Null);
+    let (mut started, mut request) = (None, Value::Null);
     loop {
         let page = history.next_page()?;
         if page.is_empty() {
@@ -78,7 +80,7 @@ pub fn reported(sessions: &dyn Store, execution_session_id: &str) -> Result<Opti
                 return Err(NotAReport::OtherSession);
             }
             match envelope.message_type.as_str() {
-                macp_kernel::SESSION_START => run_id = Some(run_of(&envelope)?),
+                macp_kernel::SESSION_START => started = Some((run_of(&envelope)?, envelope.sender)),
                 "TaskRequest" => {
                     let payload = TaskRequestPayload::decode(envelope.payload)?;
                     request = serde_json::from_slice(&payload.input).map_err(NotAReport::Unreadable)?;
@@ -88,9 +90,10 @@ pub fn reported(sessions: &dyn Store, execution_session_id: &str) -> Result<Opti
             }
         }
     }
-    let run_id = run_id.ok_or(NotAReport::OtherSession)?;
+    let (run_id, initiator) = started.ok_or(NotAReport::OtherSession)?;
     let head = reader.chain.head().map(str::to_owned);
-    Ok(Some(Reported { run_id, request, next_seq: reader.chain.next_seq(), head, entries: reader.entries, state }))
+    let (next_seq, entries) = (reader.chain.next_seq(), reader.entries);
+    Ok(Some(Reported { run_id, initiator, request, next_seq, head, entries, state }))
 }
 
 fn run_of(start: &Envelope) -> Result<String, NotAReport> {

@@ -11,7 +11,7 @@ use super::binding::Bound;
 use super::notes::{EpochNote, Report};
 use super::refusal::{Error, Reason, Refusal};
 use super::{START_LOCKS, SessionRuns};
-use crate::executor::{Start, StartMode, Started};
+use crate::executor::{Start, StartMode, Started, detached};
 use crate::store::{Admission, Commitment, RunId, StoreError};
 
 /// Steps that a refusal for taking too long names.
@@ -57,6 +57,13 @@ impl SessionRuns {
     pub async fn start_from_session(&self, request: StartFromSession) -> Result<Started, Error> {
         check_epoch(&request)?;
         let bound = self.bind(&request.session_id).await?;
+        // Whoever asked may not wait for the answer; a run that exists must be reported, and stopped if it is
+        // superseded, all the same.
+        let session_runs = self.clone();
+        detached(async move { session_runs.start_bound(bound, request).await }).await
+    }
+
+    async fn start_bound(&self, bound: Bound, request: StartFromSession) -> Result<Started, Error> {
         let commitment = commitment_of(&bound.link, request.epoch);
         let _turn = self.shared.starts[lock_of(&commitment)].lock().await;
         if let Some(run_id) = self.started(&commitment).await? {
@@ -98,6 +105,8 @@ impl SessionRuns {
         let Some(link) = run.start().session.clone() else {
             return Ok(false);
         };
+        // A commitment that came while this run was being started did not see it; this run sees it.
+        self.stop_if_superseded(run_id, &link).await;
         let bound = self.bind(&link.session_id).await?;
         let ttl_ms = self.check_worst_case(&bound)?;
         let request = StartFromSession { epoch: run.start().epoch, ..StartFromSession::first(&link.session_id, "") };
@@ -126,11 +135,7 @@ impl SessionRuns {
         match self.shared.executor.start_as(run_id.clone(), start).await {
             Ok(started) => {
                 // A commitment that came between the check and the admission did not see this run; this run sees it.
-                match self.shared.notes.superseded(&link.session_id, &link.commitment_hash).await {
-                    Ok(None) => {}
-                    Ok(Some(by)) => self.stop_superseded(&run_id, &by).await,
-                    Err(error) => tracing::error!(run = run_id, %error, "whether the run is superseded is not known"),
-                }
+                self.stop_if_superseded(&run_id, &link).await;
                 self.report(report);
                 Ok(started)
             }
@@ -161,7 +166,9 @@ impl SessionRuns {
         Ok(self.runs().summary(&run_id).await?.map(|_| run_id))
     }
 
-    async fn check_superseded(&self, link: &SessionLink) -> Result<(), Error> {
+    /// Refuses a commitment that another has taken the place of. Whoever starts a run of a session on another way than
+    /// [`SessionRuns::start_from_session`], such as a retry, asks before.
+    pub async fn check_superseded(&self, link: &SessionLink) -> Result<(), Error> {
         match self.shared.notes.superseded(&link.session_id, &link.commitment_hash).await? {
             None => Ok(()),
             Some(by) => {

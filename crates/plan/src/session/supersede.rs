@@ -4,12 +4,17 @@
 //! A commitment can name any other, also one its authors have nothing to do with. It counts only if whoever sent it
 //! started the superseded session or sent its Commitment: nobody stops the runs of others by naming them.
 
+use macp_plan_core::journal::SessionLink;
+
 use super::binding::{self, Resolved};
 use super::notes::Superseding;
 use super::settings::SupersededPolicy;
 use super::{SessionRuns, blocking};
 use crate::executor::ControlError;
-use crate::store::{Commitment, StoreError};
+use crate::store::{Commitment, Query, Status, StoreError};
+
+/// Open runs looked at together.
+const PAGE: usize = 256;
 
 impl SessionRuns {
     /// Has the effect of a resolved session's commitment on the one it supersedes, if it supersedes one.
@@ -48,7 +53,34 @@ impl SessionRuns {
             };
             self.stop_superseded(&run_id, &by).await;
         }
-        Ok(())
+        self.stop_others(&session_id, &commitment_hash, &by).await
+    }
+
+    /// Stops the runs of a superseded commitment that were not admitted for it, such as those that try again what an
+    /// admitted one left undone. Being told twice to stop is harmless.
+    async fn stop_others(&self, session_id: &str, commitment_hash: &str, by: &Superseding) -> Result<(), StoreError> {
+        let mut after = None;
+        loop {
+            let (session_id, status) = (Some(session_id.to_owned()), Some(Status::Running));
+            let query = Query { session_id, status, ..Query::default() };
+            let page = self.runs().list(query, after, PAGE).await?;
+            for run in page.runs.iter().filter(|run| run.commitment_hash.as_deref() == Some(commitment_hash)) {
+                self.stop_superseded(&run.run_id, by).await;
+            }
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Has a run stopped whose commitment was superseded while it was being started.
+    pub(super) async fn stop_if_superseded(&self, run_id: &str, link: &SessionLink) {
+        match self.shared.notes.superseded(&link.session_id, &link.commitment_hash).await {
+            Ok(None) => {}
+            Ok(Some(by)) => self.stop_superseded(run_id, &by).await,
+            Err(error) => tracing::error!(run = run_id, %error, "whether the run is superseded is not known"),
+        }
     }
 
     /// Cancels a run whose commitment is superseded, unless such runs are to finish.
@@ -66,7 +98,7 @@ impl SessionRuns {
         match self.shared.executor.cancel(run_id, by, reason).await {
             Ok(()) => tracing::info!(run = run_id, by, reason, "the run is told to stop"),
             Err(ControlError::NoRun(_) | ControlError::Finished(_)) => {}
-            Err(error @ ControlError::Store(_)) => {
+            Err(error @ (ControlError::Stuck { .. } | ControlError::Store(_))) => {
                 tracing::error!(run = run_id, %error, "the run cannot be told to stop")
             }
         }
@@ -77,7 +109,9 @@ impl SessionRuns {
         match self.shared.executor.pause(run_id, paused).await {
             Ok(()) => tracing::debug!(run = run_id, paused, "the run does as its execution session"),
             Err(ControlError::NoRun(_) | ControlError::Finished(_)) => {}
-            Err(error @ ControlError::Store(_)) => tracing::error!(run = run_id, %error, "the run cannot be paused"),
+            Err(error @ (ControlError::Stuck { .. } | ControlError::Store(_))) => {
+                tracing::error!(run = run_id, %error, "the run cannot be paused")
+            }
         }
     }
 }

@@ -127,13 +127,13 @@ impl Watcher {
     async fn tick(&mut self) {
         self.gap = false;
         let result = async {
-            if self.behind {
-                self.catch_up().await?;
-                self.behind = false;
+            // What breaks off from here on sets it again, and then the checkpoint stays.
+            if std::mem::take(&mut self.behind) {
+                self.catch_up().await.inspect_err(|_| self.behind = true)?;
             }
             let waiting = std::mem::take(&mut self.waiting);
             self.deal_with(waiting.into_values().collect()).await;
-            if self.waiting.is_empty() && self.events.is_empty() {
+            if !self.behind && self.waiting.is_empty() && self.events.is_empty() {
                 let at_ms = self.session_runs.shared.engine.now_ms().saturating_sub(CHECKPOINT_LAG_MS);
                 self.session_runs.shared.notes.set_checkpoint(at_ms).await?;
             }
@@ -229,7 +229,7 @@ impl Watcher {
 
 impl SessionRuns {
     /// The run that is reported in a session, if that is what the session is for.
-    fn run_reported_in<'a>(&self, session: &'a SessionMetadata) -> Option<&'a str> {
+    pub(super) fn run_reported_in<'a>(&self, session: &'a SessionMetadata) -> Option<&'a str> {
         let run_id = session.context_id.as_str();
         let ours = session.mode == MODE
             && session.initiator == self.settings().execution.identity
@@ -275,8 +275,8 @@ impl SessionRuns {
     async fn follow_session_of(&self, run_id: &str) {
         let id = session_id(run_id);
         let state = match self.shared.engine.session(&id).await {
-            Ok(Some(snapshot)) => snapshot.metadata.state(),
-            Ok(None) => return,
+            Ok(Some(snapshot)) if self.run_reported_in(&snapshot.metadata) == Some(run_id) => snapshot.metadata.state(),
+            Ok(_) => return,
             Err(error) => {
                 tracing::warn!(run = run_id, %error, "the state of an execution session is not known");
                 return;

@@ -258,8 +258,14 @@ fn observed(kind: LlmKind, provider: &str, model: &str, answer: Answer) -> Obser
     let observation = match (status, body) {
         (400.., body) => {
             // The status decides; a body that was lost behind it only leaves the refusal less precise.
-            let cause = llm_protocol::refusal(status, body.ok().as_deref());
-            Observation::new(cause, format!("the provider {provider} answered {status}"))
+            let body = body.ok();
+            let cause = llm_protocol::refusal(status, body.as_deref());
+            let observation = Observation::new(cause, format!("the provider {provider} answered {status}"));
+            match body {
+                // A refusal that was read to its end and names no usage used nothing.
+                Some(body) => observation.with_usage(llm_protocol::refusal_usage(kind, &body).unwrap_or_default()),
+                None => observation,
+            }
         }
         (_, Err(fault)) => Observation::new(fault.cause, fault.message),
         (200..300, Ok(body)) => replied(provider, model, llm_protocol::reply(kind, &body)),

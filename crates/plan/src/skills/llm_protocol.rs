@@ -91,6 +91,15 @@ pub(super) fn refusal(status: u16, body: Option<&[u8]>) -> Cause {
     }
 }
 
+/// What a refusal says was used, if it says so.
+pub(super) fn refusal_usage(kind: LlmKind, body: &[u8]) -> Option<Usage> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    match kind {
+        LlmKind::OpenAi => usage(&body, "prompt_tokens", "completion_tokens"),
+        LlmKind::Anthropic => usage(&body, "input_tokens", "output_tokens"),
+    }
+}
+
 /// Reads an answer; the error says what keeps it from being one.
 pub(super) fn reply(kind: LlmKind, body: &[u8]) -> Result<Reply, &'static str> {
     // The parser's error would quote the answer.

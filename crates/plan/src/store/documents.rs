@@ -19,12 +19,12 @@ pub(super) const SETTLEMENTS: &str = "aos.settlement";
 const KEY_LABEL: &str = "aos-key/1";
 
 /// A key for a list of texts: ids come from outside and may be long or hold any character, digests are neither.
-pub(super) fn key(parts: &[&str]) -> String {
+pub(crate) fn key(parts: &[&str]) -> String {
     digest::hex_of(KEY_LABEL, Value::from(parts).to_string().as_bytes())
 }
 
 /// Writes a document unless there is one; gives back the one that was there.
-pub(super) fn put_if_absent<T: Serialize + DeserializeOwned>(
+pub(crate) fn put_if_absent<T: Serialize + DeserializeOwned>(
     store: &dyn Store,
     kind: &'static str,
     key: &str,
@@ -36,7 +36,7 @@ pub(super) fn put_if_absent<T: Serialize + DeserializeOwned>(
     }
 }
 
-pub(super) fn replace(
+pub(crate) fn replace(
     store: &dyn Store,
     kind: &'static str,
     key: &str,
@@ -46,7 +46,7 @@ pub(super) fn replace(
     Ok(())
 }
 
-pub(super) fn get<T: DeserializeOwned>(
+pub(crate) fn get<T: DeserializeOwned>(
     store: &dyn Store,
     kind: &'static str,
     key: &str,
@@ -54,7 +54,7 @@ pub(super) fn get<T: DeserializeOwned>(
     store.document(kind, key)?.map(|bytes| decode(kind, key, &bytes)).transpose()
 }
 
-pub(super) fn decode<T: DeserializeOwned>(kind: &'static str, key: &str, bytes: &[u8]) -> Result<T, StoreError> {
+pub(crate) fn decode<T: DeserializeOwned>(kind: &'static str, key: &str, bytes: &[u8]) -> Result<T, StoreError> {
     serde_json::from_slice(bytes).map_err(|error| damaged(kind, key, error.to_string()))
 }
 

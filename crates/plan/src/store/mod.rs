@@ -14,7 +14,7 @@
 mod admissions;
 pub(crate) mod bodies;
 mod claims;
-mod documents;
+pub(crate) mod documents;
 mod error;
 mod holder;
 mod journal;
@@ -266,8 +266,8 @@ impl Drop for Shared {
     }
 }
 
-/// Runs a call to the store where blocking is allowed.
-async fn blocking<T, E>(
+/// Runs calls to a store where blocking is allowed.
+pub(crate) async fn blocking<T, E>(
     store: &Arc<dyn Store>,
     work: impl FnOnce(&dyn Store) -> Result<T, E> + Send + 'static,
 ) -> Result<T, E>
@@ -277,7 +277,7 @@ where
 {
     let store = Arc::clone(store);
     tokio::task::spawn_blocking(move || work(&*store)).await.unwrap_or_else(|error| {
-        Err(Failure::new(FailureKind::Other, "a call to the store of runs broke off").with_source(error).into())
+        Err(Failure::new(FailureKind::Other, "a call to a store broke off").with_source(error).into())
     })
 }
 

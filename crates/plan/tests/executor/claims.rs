@@ -1,6 +1,6 @@
 //! Claims: of all runs that want an effect one brings it about, and the others use what it gave.
 
-use macp_plan::executor::Start;
+use macp_plan::executor::{AgentLimits, Executor, Start};
 use macp_plan::store::Status;
 use macp_plan_core::plan::StepStatus;
 use macp_plan_core::testkit::{plan, step};
@@ -93,4 +93,33 @@ async fn tenants_have_keys_of_their_own() {
         assert_eq!(codes(&world.run(plan(10, vec![post("s1", "200")])).await), [("s1", "OK")]);
     }
     assert_eq!(world.stage.counts().len(), 2);
+}
+
+/// Whoever waits for another run's claim makes no call, and takes no place of its agent.
+#[tokio::test]
+async fn who_waits_for_a_claim_takes_no_place() {
+    let mut world = World::memory();
+    world.settings.agent = AgentLimits { calls_max: Some(1), ..AgentLimits::default() };
+    let executor = world.executor();
+    let mut slow = post("s1", "503, 200");
+    slow["retry_policy"]["backoff_base_ms"] = json!(600_000);
+    slow["retry_policy"]["max_delay_ms"] = json!(600_000);
+    let holder = begin(&executor, plan(10, vec![slow.clone()])).await;
+    reaches(&executor, &holder, "retry_scheduled").await;
+    let waiting = begin(&executor, plan(10, vec![slow])).await;
+    reaches(&executor, &waiting, "limiter_verdict").await;
+
+    let mut other = plan(10, vec![post("s1", "200")]);
+    other["plan_id"] = json!("another");
+    let other = begin(&executor, other).await;
+    assert_eq!(codes(&ended(&executor, &other).await), [("s1", "OK")]);
+    for run_id in [waiting, holder] {
+        executor.cancel(&run_id, "olga", "").await.unwrap();
+        assert_eq!(ended(&executor, &run_id).await.status, Status::Cancelled);
+    }
+}
+
+async fn reaches(executor: &Executor, run_id: &str, kind: &str) {
+    let mut watch = executor.runs().watch(run_id, 0).await.unwrap().unwrap();
+    while !watch.next().await.unwrap().unwrap().iter().any(|entry| entry.body().kind() == kind) {}
 }

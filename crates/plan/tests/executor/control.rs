@@ -1,5 +1,6 @@
 //! What a run can be told: to stop, to wait, that its time is up, that the executor stops.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use macp_plan::executor::{ControlError, Start};
@@ -230,4 +231,31 @@ async fn shutdown_drops_calls_after_its_grace() {
             _ => assert!(claims.is_empty(), "{claims:?}"),
         }
     }
+}
+
+/// A run whose skill is gone cannot end, and whoever cancels it hears why. It is heeded once the skill is back.
+#[tokio::test]
+async fn cancel_of_a_run_that_cannot_go_on() {
+    let world = World::memory();
+    let executor = world.executor();
+    let run_id = begin(&executor, plan(0, vec![call("s1", "gate"), call("s2", "200")])).await;
+    world.stage.wait_for_calls(1).await;
+    executor.shutdown().await;
+    let kit = Arc::clone(&world.registry);
+    let mut world = world.with_registry(|_, _| {});
+    let executor = world.executor();
+    executor.recover().await.unwrap();
+    while executor.live() > 0 {
+        tokio::task::yield_now().await;
+    }
+    let error = executor.cancel(&run_id, "olga", "enough").await.unwrap_err();
+    assert!(matches!(error, ControlError::Stuck { .. }), "{error:?}");
+    assert!(error.to_string().contains("its plan cannot run here"), "{error}");
+    executor.shutdown().await;
+
+    world.registry = kit;
+    world.stage.gate.add_permits(1);
+    let executor = world.executor();
+    executor.recover().await.unwrap();
+    assert_eq!(ended(&executor, &run_id).await.status, Status::Cancelled);
 }

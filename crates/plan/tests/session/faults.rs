@@ -96,3 +96,28 @@ async fn a_run_that_was_stored_goes_on() {
     assert_eq!((world.listed().await.len(), world.skill.begun()), (1, 1));
     world.stop().await;
 }
+
+/// Whoever asked went away before the run was written: it is reported like any other, without a restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_nobody_waits_for_is_reported() {
+    let runs = Wrapped::new();
+    let sessions = Arc::new(MemoryStore::new());
+    let store = Arc::clone(&runs) as Arc<dyn Store>;
+    let world = World::over(sessions, store, Gate::open(), SessionSettings::default()).await;
+    let (session_id, _) = committed(&world.engine, "gone", &plan("p1", vec![step("s1")])).await;
+    runs.hold();
+    let session_runs = world.session_runs.clone();
+    let request = StartFromSession::first(&session_id, "op");
+    let start = tokio::spawn(async move { session_runs.start_from_session(request).await });
+    let waiting = Arc::clone(&runs);
+    tokio::task::spawn_blocking(move || waiting.wait_for_commits(1)).await.unwrap();
+    start.abort();
+    assert!(start.await.unwrap_err().is_cancelled());
+    runs.release();
+    until("the run", || async { !world.listed().await.is_empty() }).await;
+    let run_id = world.listed().await.remove(0).run_id;
+    world.executor.finished(&run_id).await.unwrap();
+    world.reported_to_the_end(&run_id).await;
+    assert_eq!(world.execution_state(&run_id), Some(SessionState::Resolved));
+    world.stop().await;
+}

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use macp_ledger::MemoryStore;
+use macp_plan::executor::{Start, StartMode};
 use macp_plan::session::{Reason, SessionSettings, StartFromSession, SupersededPolicy};
 use serde_json::Value;
 
 use crate::decision::{Decision, committed, dealt_with_everything};
-use crate::world::{Gate, World, plan, step, token};
+use crate::world::{Gate, World, frozen, plan, step, token};
 
 async fn world(superseded: SupersededPolicy) -> World {
     let settings = SessionSettings { superseded, ..SessionSettings::default() };
@@ -68,6 +69,38 @@ async fn what_runs_is_cancelled_or_finishes() {
         world.reported_to_the_end(&run_id).await;
         world.stop().await;
     }
+}
+
+/// What tries again is stopped as what it tries again would be, and nothing more of it may start.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_is_cancelled_as_well() {
+    let world = world(SupersededPolicy::Cancel).await;
+    let (_, later) = plans();
+    let earlier = plan("p1", vec![step("s1"), step("s2"), step("s3")]);
+    let (session_id, hash) = committed(&world.engine, "earlier", &earlier).await;
+    let request = StartFromSession::first(&session_id, "op");
+    let parent_run_id = world.session_runs.start_from_session(request).await.unwrap().run_id;
+    world.skill.reached(1).await;
+    world.executor.cancel(&parent_run_id, "op", "later").await.unwrap();
+    world.skill.let_through(1);
+    world.executor.finished(&parent_run_id).await.unwrap();
+    let link = world.session_runs.bind(&session_id).await.unwrap().link;
+    world.session_runs.check_superseded(&link).await.unwrap();
+    let mode = StartMode::Retry { parent_run_id, from_step: None };
+    let retry = Start { mode, ..Start::execute(frozen(&earlier), "op") };
+    let run_id = world.executor.start(retry).await.unwrap().run_id;
+    world.skill.reached(2).await;
+
+    let mut decision = Decision::standard(&world.engine, "later").await;
+    decision.propose_plan(&later).await.commit_instead(&token(&later), &session_id, &hash).await;
+    dealt_with_everything(&world).await;
+    assert!(world.runs().ledger().document("aos.cancel", &run_id).unwrap().is_some());
+    world.skill.let_through(10);
+    let cancelled = world.executor.finished(&run_id).await.unwrap().unwrap().cancelled.unwrap();
+    assert_eq!(cancelled.by, "alice");
+    let error = world.session_runs.check_superseded(&link).await.unwrap_err();
+    assert_eq!(error.refusals()[0].reason, Reason::Superseded);
+    world.stop().await;
 }
 
 /// Naming a commitment is not enough to stop what others committed to.

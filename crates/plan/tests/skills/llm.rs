@@ -110,7 +110,7 @@ async fn refusals_have_their_codes() {
             let (skill, seen, _) = asked(kind, json_answer(status, &refusal)).await;
             assert_eq!(seen.cause, Cause::LlmStatus { status, context_length: false });
             expect_code(&*skill, &seen, code);
-            assert_eq!((seen.usage, &seen.output), (None, &None));
+            assert_eq!((seen.usage, &seen.output), (Some(Usage::default()), &None));
             assert_eq!(seen.details["upstream_status"], status);
         }
     }
@@ -153,6 +153,36 @@ async fn withheld_answers_are_metered() {
     let (skill, seen, _) = asked(LlmKind::Anthropic, json_answer(200, &reply)).await;
     expect_code(&*skill, &seen, "ERR_LLM_CONTENT_FILTER");
     assert_eq!(seen.usage, Some(USED));
+}
+
+/// AOS-58: a refusal meters what it reports and otherwise nothing. Where the answer broke off or never came, what was
+/// used is unknown, and the executor charges what it reserved (AOS-57).
+#[tokio::test]
+async fn refusals_are_metered() {
+    let reported = [
+        (LlmKind::OpenAi, json!({"prompt_tokens": 12, "completion_tokens": 3})),
+        (LlmKind::Anthropic, json!({"input_tokens": 12, "output_tokens": 3})),
+    ];
+    for (kind, usage) in reported {
+        let (_, seen, _) = asked(kind, json_answer(500, &json!({"error": {}, "usage": usage}))).await;
+        assert_eq!(seen.usage, Some(USED));
+        for status in [400, 429, 500, 504] {
+            let (_, seen, _) = asked(kind, answer(status, &[], "<html>")).await;
+            assert_eq!(seen.usage, Some(Usage::default()), "{status}");
+        }
+    }
+    let head = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 100\r\n\r\n{".to_vec();
+    for (reply, patience) in [
+        (Reply::Bytes(head.clone()), PATIENT),
+        (Reply::ThenReset(Vec::new()), PATIENT),
+        (Reply::ThenHang(head), BRIEF),
+        (Reply::ThenHang(Vec::new()), BRIEF),
+    ] {
+        let server = Server::start(vec![reply]).await;
+        let skill = skill(vec![provider("main", LlmKind::OpenAi, server.url(""))]);
+        let seen = call(&*skill, json!({"model": "m", "prompt": "hello"}), patience).await;
+        assert_eq!((seen.usage, &seen.output), (None, &None), "{}", seen.message);
+    }
 }
 
 #[tokio::test]

@@ -54,6 +54,8 @@ impl Drive<'_> {
         match self.ask(&request).await {
             Ok(Some(verdict)) => self.answer(request, verdict).await,
             Ok(None) => {
+                // The holder may be of the same agent and need this place; the dispatch takes one again.
+                self.permit = None;
                 self.flush().await?;
                 let until = Instant::now() + self.patience.next();
                 self.rest(Some(until)).await;
