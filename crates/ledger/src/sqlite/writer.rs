@@ -21,7 +21,7 @@ use super::known::Known;
 use super::plan::{Plan, SessionPlan, Stored};
 use super::readers;
 use crate::failure::Failure;
-use crate::store::{Append, AppendError};
+use crate::store::{Append, AppendError, IndexUpdate};
 
 /// Appends that fail one after the other, for a reason that is not theirs, before the rest is given up.
 const GLOBAL_FAILURES_MAX: usize = 2;
@@ -246,14 +246,18 @@ fn write<'a>(connection: &Connection, known: &Known, batch: &'a [Append]) -> rus
         Some(stored) => Ok(Some(stored)),
         None => look_up(&mut lookup, id),
     })?;
-    let mut insert = connection.prepare_cached(INSERT)?;
+    let mut statements = Statements::prepare(connection)?;
     let mut keys = Vec::with_capacity(plan.sessions.len());
     for session in &plan.sessions {
-        let key = write_index(connection, session)?;
-        keys.push(key);
-        for record in session.appends.iter().flat_map(|append| &append.records) {
-            insert.execute(params![key, signed(record.sequence), &record.bytes[..], &record.hash.as_bytes()[..]])?;
+        let key = statements.write_head(connection, session)?;
+        if let Some(summary) = session.summary {
+            statements.summarise.execute(params![key, &summary[..]])?;
         }
+        for record in session.appends.iter().flat_map(|append| &append.records) {
+            let hash = &record.hash.as_bytes()[..];
+            statements.insert.execute(params![key, signed(record.sequence), &record.bytes[..], hash])?;
+        }
+        keys.push(key);
     }
     Ok((plan, keys))
 }
@@ -271,43 +275,45 @@ fn look_up(lookup: &mut CachedStatement<'_>, id: &str) -> rusqlite::Result<Optio
     row.optional()
 }
 
-fn write_index(connection: &Connection, session: &SessionPlan<'_>) -> rusqlite::Result<i64> {
-    let key = write_head(connection, session)?;
-    if let Some(summary) = session.summary {
-        connection.prepare_cached(SUMMARISE)?.execute(params![key, &summary[..]])?;
-    }
-    Ok(key)
+/// Looked up once per batch, not once per session.
+struct Statements<'c> {
+    create: CachedStatement<'c>,
+    advance: CachedStatement<'c>,
+    change: CachedStatement<'c>,
+    summarise: CachedStatement<'c>,
+    insert: CachedStatement<'c>,
 }
 
-fn write_head(connection: &Connection, session: &SessionPlan<'_>) -> rusqlite::Result<i64> {
-    let (append, record) = session.last();
-    let index = &append.index;
-    let sequence = signed(record.sequence);
-    let hash = &record.hash.as_bytes()[..];
-    let Some(stored) = session.stored else {
-        connection.prepare_cached(CREATE)?.execute(params![
-            &*append.session_id,
-            sequence,
-            hash,
-            index.open,
-            index.deadline_ms,
-            index.state,
-        ])?;
-        return Ok(connection.last_insert_rowid());
-    };
-    if stored.open == index.open && stored.deadline_ms == index.deadline_ms {
-        connection.prepare_cached(ADVANCE)?.execute(params![stored.key, sequence, hash, index.state])?;
-    } else {
-        connection.prepare_cached(CHANGE)?.execute(params![
-            stored.key,
-            sequence,
-            hash,
-            index.state,
-            index.open,
-            index.deadline_ms,
-        ])?;
+impl<'c> Statements<'c> {
+    fn prepare(connection: &'c Connection) -> rusqlite::Result<Self> {
+        Ok(Self {
+            create: connection.prepare_cached(CREATE)?,
+            advance: connection.prepare_cached(ADVANCE)?,
+            change: connection.prepare_cached(CHANGE)?,
+            summarise: connection.prepare_cached(SUMMARISE)?,
+            insert: connection.prepare_cached(INSERT)?,
+        })
     }
-    Ok(stored.key)
+
+    /// Brings the index row of a session to what the batch makes of it; returns the key of the session.
+    fn write_head(&mut self, connection: &Connection, session: &SessionPlan<'_>) -> rusqlite::Result<i64> {
+        let (append, record) = session.last();
+        let index = &append.index;
+        let sequence = signed(record.sequence);
+        let hash = &record.hash.as_bytes()[..];
+        let Some(stored) = session.stored else {
+            let id = &*append.session_id;
+            self.create.execute(params![id, sequence, hash, index.open, index.deadline_ms, index.state])?;
+            return Ok(connection.last_insert_rowid());
+        };
+        if stored.open == index.open && stored.deadline_ms == index.deadline_ms {
+            self.advance.execute(params![stored.key, sequence, hash, index.state])?;
+        } else {
+            let IndexUpdate { open, deadline_ms, state, .. } = index;
+            self.change.execute(params![stored.key, sequence, hash, state, open, deadline_ms])?;
+        }
+        Ok(stored.key)
+    }
 }
 
 fn signed(sequence: u64) -> i64 {
@@ -320,7 +326,6 @@ mod tests {
     use crate::failure::FailureKind;
     use crate::record::{self, Record};
     use crate::sqlite::options::Options;
-    use crate::store::IndexUpdate;
 
     fn append(id: &str, record: Record) -> Append {
         let index = IndexUpdate { open: true, deadline_ms: 1, state: 1, summary: None };
