@@ -61,7 +61,7 @@ impl Service for Echo {
         Ok(Response::new(SendResponse { ack: Some(ack) }))
     }
 
-    type StreamSessionStream = Streaming<v1::StreamSessionResponse>;
+    type StreamSessionStream = Streaming<macp_rpc::StreamFrame>;
     async fn stream_session(
         &self,
         _: Request<tonic::Streaming<v1::StreamSessionRequest>>,

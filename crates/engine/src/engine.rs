@@ -69,6 +69,7 @@ impl Engine {
         let shards = options.shards.max(1);
         let feed = Arc::new(Feed::new(options.watcher_buffer));
         let health = Arc::new(Health::default());
+        let gate = Gate::new(options.requests_in_flight_max, options.bytes_in_flight_max);
         let (events, receivers): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
         let (load_sender, load_receiver) = channel();
         let (load_sender, load_receiver) = (Arc::new(Mutex::new(load_sender)), Arc::new(Mutex::new(load_receiver)));
@@ -86,6 +87,7 @@ impl Engine {
                 loads: Arc::clone(&load_sender),
                 batches: batch_sender.clone(),
                 feed: Arc::clone(&feed),
+                gate: Arc::clone(&gate),
                 observer: Arc::clone(&observer),
                 resident: Arc::clone(&resident),
                 _ended: ended.clone(),
@@ -100,7 +102,7 @@ impl Engine {
         // The threads below hold weak ends or clones that must not keep the shards alive: they send through `relay`,
         // which finds the shard closed once the engine stops.
         let inner = Arc::new(Inner {
-            gate: Gate::new(options.requests_in_flight_max, options.bytes_in_flight_max),
+            gate: Arc::clone(&gate),
             options,
             store: Arc::clone(&store),
             feed: Arc::clone(&feed),
@@ -123,7 +125,7 @@ impl Engine {
         {
             let (store, health, inner) = (Arc::clone(&store), Arc::clone(&health), Arc::downgrade(&inner));
             threads.push(spawn("macp-writer".into(), move || {
-                writer::run(store, batches, health, observer, |shard, results| {
+                writer::run(store, batches, &gate, &health, observer, |shard, results| {
                     if let Some(inner) = inner.upgrade() {
                         for (session_id, result) in results {
                             inner.relay(shard, Event::Appended { session_id, result });

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use macp_ledger::{Record, record};
 use macp_wire::history::v1::{Entry, entry};
 use macp_wire::v1::{Envelope, SessionMetadata, SessionState};
@@ -24,10 +25,8 @@ const COMMIT_ENTRIES_MAX: usize = 2 * crate::driver::EVENTS_PER_FLUSH_MAX;
 pub struct Delivery {
     pub sequence: u64,
     pub ordinal: u64,
-    /// One for all subscribers.
-    pub envelope: Arc<Envelope>,
-    /// Of the envelope, encoded.
-    bytes: usize,
+    /// The envelope, encoded once for all subscribers.
+    pub envelope: Bytes,
 }
 
 impl Delivery {
@@ -35,9 +34,8 @@ impl Delivery {
     pub(crate) fn from_entry(entry: Entry) -> Option<Delivery> {
         match entry.input {
             Some(entry::Input::Envelope(envelope)) => {
-                let bytes = envelope.encoded_len();
-                let envelope = Arc::new(envelope);
-                Some(Delivery { sequence: entry.sequence, ordinal: entry.ordinal, envelope, bytes })
+                let envelope = envelope.encode_to_vec().into();
+                Some(Delivery { sequence: entry.sequence, ordinal: entry.ordinal, envelope })
             }
             _ => None,
         }
@@ -124,7 +122,7 @@ impl Live {
     /// None when the feed has ended, or has dropped this subscriber: [`Live::has_lagged`] tells which.
     pub(crate) async fn next(&mut self) -> Option<Delivery> {
         let delivery = self.receiver.recv().await?;
-        self.behind.bytes.fetch_sub(delivery.bytes, Ordering::AcqRel);
+        self.behind.bytes.fetch_sub(delivery.envelope.len(), Ordering::AcqRel);
         Some(delivery)
     }
 
@@ -236,7 +234,7 @@ impl Subscriber {
 
     /// Whether the subscriber stays.
     fn deliver(&self, delivery: &Delivery, subscribers: &AtomicUsize) -> bool {
-        let size = delivery.bytes;
+        let size = delivery.envelope.len();
         // Counted before it is sent, so that the receiver never takes off what is not there yet.
         let behind = self.behind.bytes.fetch_add(size, Ordering::AcqRel);
         let fits = behind == 0 || behind.saturating_add(size) <= BYTES_BEHIND_MAX;

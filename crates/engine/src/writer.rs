@@ -9,6 +9,7 @@ use std::time::Instant;
 use macp_ledger::{Append, AppendError, Failure, FailureKind, Store};
 
 use crate::Observer;
+use crate::gate::Gate;
 use crate::panic::contain;
 
 /// Most appends in one transaction, so that the first of them does not wait for ever.
@@ -41,13 +42,16 @@ impl Health {
 pub(crate) fn run(
     store: Arc<dyn Store>,
     batches: Receiver<Batch>,
-    health: Arc<Health>,
+    gate: &Gate,
+    health: &Health,
     observer: Arc<dyn Observer>,
     answer: impl Fn(usize, Vec<(Arc<str>, Result<(), AppendError>)>),
 ) {
     while let Ok(first) = batches.recv() {
         // Whoever is about to hand over something goes first, on processors that are busy; idle ones lose nothing.
-        std::thread::yield_now();
+        if gate.requests() > first.appends.len() {
+            std::thread::yield_now();
+        }
         let mut shards = vec![(first.shard, first.appends.len())];
         let mut appends = first.appends;
         while appends.len() < APPENDS_PER_COMMIT_MAX
@@ -57,8 +61,8 @@ pub(crate) fn run(
             appends.extend(next.appends);
         }
         let began = Instant::now();
-        let mut results = append(&*store, &appends, &health).into_iter();
-        let stored = report(&appends, results.as_slice(), &health);
+        let mut results = append(&*store, &appends, health).into_iter();
+        let stored = report(&appends, results.as_slice(), health);
         let entries = appends.iter().map(|append| append.records.len()).sum();
         observer.committed(appends.len(), entries, began.elapsed(), stored);
 

@@ -8,6 +8,8 @@ use std::time::Duration;
 use common::{accept, engine, envelope, open_decision};
 use macp_engine::{Engine, Options, Subscription, SubscriptionError};
 use macp_ledger::{Append, IndexUpdate, MemoryStore, Store};
+use macp_wire::v1::Envelope;
+use prost::Message;
 
 async fn in_time<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), work).await.expect("in time")
@@ -15,7 +17,7 @@ async fn in_time<T>(work: impl Future<Output = T>) -> T {
 
 async fn next(subscription: &mut Subscription) -> (u64, String) {
     let delivery = in_time(subscription.next()).await.expect("no error");
-    (delivery.ordinal, delivery.envelope.message_id.clone())
+    (delivery.ordinal, Envelope::decode(delivery.envelope.clone()).expect("an envelope").message_id)
 }
 
 async fn talk(engine: &Engine, from: usize, to: usize) {

@@ -1,14 +1,19 @@
 //! gRPC clients and servers of the services, over the messages of `macp-wire`.
 //!
-//! Only generated stubs live here, under names that read well at the point of use: `runtime::Client`,
+//! Generated stubs live here, under names that read well at the point of use: `runtime::Client`,
 //! `history::Server`. They are a crate of their own so that `macp-wire` and what builds on it stay free of an async
 //! runtime.
+
+mod frame;
+
+pub use frame::StreamFrame;
 
 /// `macp.v1.MACPRuntimeService`.
 pub mod runtime {
     #[allow(clippy::all, rustdoc::all, unreachable_pub, missing_debug_implementations)]
     mod generated {
-        include!(concat!(env!("OUT_DIR"), "/macp.v1.rs"));
+        include!(concat!(env!("OUT_DIR"), "/client/macp.v1.rs"));
+        include!(concat!(env!("OUT_DIR"), "/server/macp.v1.rs"));
     }
 
     pub use generated::{
@@ -21,7 +26,8 @@ pub mod runtime {
 pub mod history {
     #[allow(clippy::all, rustdoc::all, unreachable_pub, missing_debug_implementations)]
     mod generated {
-        include!(concat!(env!("OUT_DIR"), "/macp.history.v1.rs"));
+        include!(concat!(env!("OUT_DIR"), "/client/macp.history.v1.rs"));
+        include!(concat!(env!("OUT_DIR"), "/server/macp.history.v1.rs"));
     }
 
     pub use generated::{
@@ -34,7 +40,8 @@ pub mod history {
 pub mod plan {
     #[allow(clippy::all, rustdoc::all, unreachable_pub, missing_debug_implementations)]
     mod generated {
-        include!(concat!(env!("OUT_DIR"), "/macp.plan.v1.rs"));
+        include!(concat!(env!("OUT_DIR"), "/client/macp.plan.v1.rs"));
+        include!(concat!(env!("OUT_DIR"), "/server/macp.plan.v1.rs"));
     }
 
     pub use generated::{

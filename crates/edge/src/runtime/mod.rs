@@ -13,6 +13,7 @@ mod what_if;
 use std::sync::Arc;
 
 use macp_kernel::Input;
+use macp_rpc::StreamFrame;
 use macp_rpc::runtime::Service;
 use macp_wire::v1::*;
 use tonic::{Request, Response, Status, Streaming};
@@ -46,7 +47,7 @@ type Answer<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
 impl Service for Runtime {
-    type StreamSessionStream = Attached<StreamSessionResponse>;
+    type StreamSessionStream = Attached<StreamFrame>;
     type WatchModeRegistryStream = Outbound<WatchModeRegistryResponse>;
     type WatchRootsStream = Outbound<WatchRootsResponse>;
     type WatchSignalsStream = Outbound<WatchSignalsResponse>;

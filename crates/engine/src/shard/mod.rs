@@ -215,8 +215,9 @@ impl<R> Shard<R> {
         let flight = slot.flights.pop_front().expect("an append answers a flight");
         match result {
             Ok(()) => {
-                effects.push(Effect::Publish { session_id: Arc::clone(&session_id), records: flight.records });
+                // Whoever waits for an answer sends nothing more before it; subscribers can be many.
                 effects.extend(flight.outgoing.into_iter().map(Effect::Send));
+                effects.push(Effect::Publish { session_id: Arc::clone(&session_id), records: flight.records });
                 if slot.is_presumed() {
                     self.confirm(session_id, now, effects);
                     return;

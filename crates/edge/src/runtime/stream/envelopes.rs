@@ -5,13 +5,15 @@
 use std::collections::VecDeque;
 
 use macp_kernel::{PROTOCOL_VERSION, State};
+use macp_rpc::StreamFrame;
 use macp_wire::signature::v1::EnvelopeSignature;
-use macp_wire::v1::{Ack, Envelope, StreamSessionRequest, StreamSessionResponse};
+use macp_wire::v1::stream_session_response::Response;
+use macp_wire::v1::{Ack, Envelope, StreamSessionRequest};
 use serde_json::json;
 use tonic::{Status, Streaming};
 
 use super::pipeline::{Answer, front, submit};
-use super::{Frame, delivered, invalid, next};
+use super::{Frame, invalid, next};
 use crate::access::Access;
 use crate::context::Context;
 use crate::metrics::Rpc;
@@ -38,7 +40,7 @@ pub(super) async fn run(
     access: &Access,
     first: Submitted,
     mut inbound: Streaming<StreamSessionRequest>,
-    sink: &Sink<StreamSessionResponse>,
+    sink: &Sink<StreamFrame>,
 ) -> Result<(), Status> {
     let mut answers = VecDeque::new();
     answers.push_back(hand_over(ctx, access, first).await);
@@ -48,7 +50,7 @@ pub(super) async fn run(
             biased;
             answer = front(&mut answers) => {
                 answers.pop_front();
-                sink.send(delivered(answer)).await?;
+                sink.send(Response::Envelope(answer).into()).await?;
             }
             frame = next(&mut inbound), if answers.len() < PIPELINE_MAX => match frame {
                 Ok(Some(Frame::Envelope(envelope, signature))) => {
@@ -66,7 +68,7 @@ pub(super) async fn run(
     while !answers.is_empty() {
         let answer = front(&mut answers).await;
         answers.pop_front();
-        sink.send(delivered(answer)).await?;
+        sink.send(Response::Envelope(answer).into()).await?;
     }
     match end {
         End::HalfClosed => Ok(()),

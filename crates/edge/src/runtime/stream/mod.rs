@@ -8,9 +8,10 @@ mod subscription;
 use std::sync::Arc;
 
 use macp_kernel::{Profile, SESSION_START, start_profile};
+use macp_rpc::StreamFrame;
 use macp_wire::codes::Code;
 use macp_wire::signature::v1::EnvelopeSignature;
-use macp_wire::v1::{Envelope, StreamSessionRequest, StreamSessionResponse, stream_session_response};
+use macp_wire::v1::{Envelope, StreamSessionRequest};
 use tonic::{Code as Grpc, Status, Streaming};
 
 use super::sessions;
@@ -30,7 +31,7 @@ pub(super) fn open(
     ctx: &Arc<Context>,
     access: Access,
     mut inbound: Streaming<StreamSessionRequest>,
-) -> Attached<StreamSessionResponse> {
+) -> Attached<StreamFrame> {
     let ctx = Arc::clone(ctx);
     attach(|sink| async move {
         let first = tokio::select! {
@@ -96,8 +97,4 @@ fn unreadable(error: Status) -> Status {
 
 fn invalid(message: &str) -> Status {
     status::coded(Code::InvalidEnvelope, message)
-}
-
-fn delivered(envelope: Envelope) -> StreamSessionResponse {
-    StreamSessionResponse { response: Some(stream_session_response::Response::Envelope(envelope)) }
 }

@@ -5,19 +5,18 @@
 
 use std::collections::VecDeque;
 use std::pin::pin;
-use std::sync::Arc;
 
 use macp_engine::{Snapshot, Subscription};
 use macp_kernel::{SESSION_START, shape};
+use macp_rpc::StreamFrame;
 use macp_wire::codes::Code;
 use macp_wire::signature::v1::EnvelopeSignature;
-use macp_wire::v1::{
-    Ack, Envelope, MacpError, SessionState, StreamSessionRequest, StreamSessionResponse, stream_session_response,
-};
+use macp_wire::v1::stream_session_response::Response;
+use macp_wire::v1::{Ack, Envelope, MacpError, SessionState, StreamSessionRequest};
 use tonic::{Status, Streaming};
 
 use super::pipeline::{Answer, front, submit};
-use super::{Frame, delivered, invalid, next};
+use super::{Frame, invalid, next};
 use crate::access::Access;
 use crate::ack::{Refusal, Subject};
 use crate::context::Context;
@@ -49,7 +48,7 @@ pub(super) async fn run(
     access: &Access,
     first: Frame,
     mut inbound: Streaming<StreamSessionRequest>,
-    sink: &Sink<StreamSessionResponse>,
+    sink: &Sink<StreamFrame>,
 ) -> Result<(), Status> {
     let mut stream = Stream {
         ctx,
@@ -76,7 +75,7 @@ pub(super) async fn run(
                 stream.verdicts.pop_front();
                 stream.heard(verdict).await?;
             }
-            delivery = delivery(&mut stream.bound) => sink.send(delivered(delivery?)).await?,
+            delivery = delivery(&mut stream.bound) => sink.send(delivery?).await?,
             frame = next(&mut inbound), if reading && stream.has_room() => match frame? {
                 Some(frame) => stream.take(frame).await?,
                 None => reading = false,
@@ -98,7 +97,7 @@ struct Verdict {
 struct Stream<'a> {
     ctx: &'a Context,
     access: &'a Access,
-    sink: &'a Sink<StreamSessionResponse>,
+    sink: &'a Sink<StreamFrame>,
     /// The one session this stream is about, once it is known.
     session_id: Option<String>,
     /// Its feed, once the caller is known to be allowed to read it.
@@ -237,7 +236,7 @@ impl Stream<'_> {
                 session_id: self.bound_id(),
                 ..MacpError::default()
             };
-            return self.sink.send(inline(error)).await;
+            return self.sink.send(Response::Error(error).into()).await;
         }
         // Who asks for what lies beyond the end gets whatever comes next.
         let after_ordinal = after_ordinal.min(session.ordinal);
@@ -265,7 +264,7 @@ impl Stream<'_> {
             }
             return match echo {
                 // Delivered by the feed, if the stream has joined it since.
-                Some(echo) if self.bound.is_none() => self.sink.send(delivered(echo)).await,
+                Some(echo) if self.bound.is_none() => self.sink.send(Response::Envelope(echo).into()).await,
                 _ => Ok(()),
             };
         };
@@ -277,7 +276,7 @@ impl Stream<'_> {
             return Err(status::with_details(code, error.message, error.details));
         }
         let error = MacpError { session_id: self.bound_id(), ..error };
-        self.sink.send(inline(error)).await
+        self.sink.send(Response::Error(error).into()).await
     }
 
     fn bound_id(&self) -> String {
@@ -286,13 +285,13 @@ impl Stream<'_> {
 }
 
 /// The next delivery; for ever none while the stream belongs to no session.
-async fn delivery(bound: &mut Option<Bound>) -> Result<Envelope, Status> {
+async fn delivery(bound: &mut Option<Bound>) -> Result<StreamFrame, Status> {
     let Some(bound) = bound else {
         return std::future::pending().await;
     };
     let delivery = bound.feed.next().await.map_err(|error| status::of_subscription(&error))?;
     bound.position = delivery.ordinal;
-    Ok(Arc::unwrap_or_clone(delivery.envelope))
+    Ok(StreamFrame::Envelope(delivery.envelope))
 }
 
 /// Refusals after which a client that goes on would only meet more of them.
@@ -308,8 +307,4 @@ fn ends_stream(code: Code) -> bool {
             | Code::SessionAlreadyExists
             | Code::SessionNotOpen
     )
-}
-
-fn inline(error: MacpError) -> StreamSessionResponse {
-    StreamSessionResponse { response: Some(stream_session_response::Response::Error(error)) }
 }

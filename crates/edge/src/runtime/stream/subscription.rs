@@ -4,12 +4,12 @@
 //! send, what is in the history at that moment is delivered first.
 
 use std::pin::pin;
-use std::sync::Arc;
 
-use macp_wire::v1::{StreamSessionRequest, StreamSessionResponse};
+use macp_rpc::StreamFrame;
+use macp_wire::v1::StreamSessionRequest;
 use tonic::{Status, Streaming};
 
-use super::{Frame, delivered, invalid, next};
+use super::{Frame, invalid, next};
 use crate::access::Access;
 use crate::context::Context;
 use crate::outbound::Sink;
@@ -29,7 +29,7 @@ pub(super) async fn run(
     session_id: &str,
     after_ordinal: u64,
     mut inbound: Streaming<StreamSessionRequest>,
-    sink: &Sink<StreamSessionResponse>,
+    sink: &Sink<StreamFrame>,
 ) -> Result<(), Status> {
     let session = sessions::readable(ctx, access, session_id).await?;
     // Who asks for what lies beyond the end gets whatever comes next.
@@ -56,7 +56,7 @@ pub(super) async fn run(
             delivery = subscription.next() => {
                 let delivery = delivery.map_err(|error| status::of_subscription(&error))?;
                 position = delivery.ordinal;
-                sink.send(delivered(Arc::unwrap_or_clone(delivery.envelope))).await?;
+                sink.send(StreamFrame::Envelope(delivery.envelope)).await?;
             }
             frame = next(&mut inbound), if asked.is_none() => {
                 let then = match frame? {
