@@ -61,6 +61,46 @@ pub enum Cause {
     Cancelled,
 }
 
+impl Cause {
+    /// Whether it proves that the other side consumed nothing: the request did not get that far, or was never sent.
+    #[must_use]
+    pub fn consumes_nothing(&self) -> bool {
+        matches!(
+            self,
+            Cause::DnsFailure
+                | Cause::Connection { fault: ConnectionFault::Refused | ConnectionFault::Unreachable }
+                | Cause::Tls
+                | Cause::EgressForbidden
+                | Cause::RateLimited
+                | Cause::ConcurrencyLimited
+                | Cause::InputInvalid
+                | Cause::ReferenceUnresolved
+                | Cause::SerializationFailed
+                | Cause::SkillNotFound
+                | Cause::SkillDisabled
+                | Cause::NotAllowed
+                | Cause::BudgetExceeded
+                | Cause::IdempotencyConflict
+                | Cause::Cancelled
+        )
+    }
+
+    /// Whether it proves that a call had no effect: nothing was sent, or the other side refused it. Everything else
+    /// leaves that open (AOS-42): who is too slow may have acted, and so may who broke down or answers unreadably.
+    #[must_use]
+    pub fn proves_no_effect(&self) -> bool {
+        match self {
+            // The other side tells that it gave up waiting, not what it did before.
+            Cause::HttpStatus { status: 408 } | Cause::LlmStatus { status: 408, .. } => false,
+            Cause::HttpStatus { status } | Cause::LlmStatus { status, .. } => (400..500).contains(status),
+            Cause::SafetyRejected | Cause::PromptInjection => true,
+            // A call that was broken off may have been heard.
+            Cause::Cancelled => false,
+            cause => cause.consumes_nothing(),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConnectionFault {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::finding::{self, Finding};
 use crate::plan::limits::KNOWN_PINS;
-use crate::plan::{FrozenPlan, Pins, plan_hash};
+use crate::plan::{FrozenPlan, Pins, Plan, plan_hash};
 use crate::rate_card::{self, CardUnavailable, RateCard};
 use crate::skill::Catalog;
 use crate::taxonomy::{self, Taxonomy};
@@ -32,6 +32,21 @@ pub fn preflight(frozen: &FrozenPlan, catalog: &dyn Catalog) -> Vec<Finding> {
     }
     skills::check(&mut found, plan, catalog, card.as_ref(), taxonomy);
     finding::bound(&mut found);
+    found
+}
+
+/// What is wrong with a plan that cannot be frozen, beside what freezing it found: codes and missing skills were
+/// looked at there. Without all of its steps nothing is said about what refers to them.
+pub(crate) fn draft(plan: &Plan, complete: bool, catalog: &dyn Catalog) -> Vec<Finding> {
+    let mut found = crate::plan::limits::check(plan);
+    structure::step_ids(&mut found, plan);
+    if complete {
+        structure::references(&mut found, plan);
+    }
+    let card = rate_card::pinned(&plan.pins.rate_card, catalog).ok();
+    let taxonomy = Taxonomy::version(&plan.pins.taxonomy_version);
+    skills::check(&mut found, plan, catalog, card.as_ref(), taxonomy);
+    found.retain(|finding| finding.reason != skills::NOT_REGISTERED);
     found
 }
 

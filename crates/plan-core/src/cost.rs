@@ -82,8 +82,9 @@ pub fn microcents(cents: u64) -> u64 {
     cents.saturating_mul(MICROCENTS_PER_CENT)
 }
 
-/// The pinned estimate of how many tokens a text is: a quarter of its bytes, rounded up.
+/// The pinned estimate of how many tokens texts are together: a quarter of their bytes, rounded up.
 #[must_use]
-pub fn estimated_tokens(text: &str) -> u64 {
-    u64::try_from(text.len()).unwrap_or(u64::MAX).div_ceil(4)
+pub fn estimated_tokens<'t>(texts: impl IntoIterator<Item = &'t str>) -> u64 {
+    let bytes: usize = texts.into_iter().map(str::len).sum();
+    u64::try_from(bytes).unwrap_or(u64::MAX).div_ceil(4)
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::check;
 use crate::finding::{self, Finding};
-use crate::plan::{FrozenPlan, Plan};
+use crate::plan::{FrozenPlan, Plan, PlanError};
 use crate::skill::Catalog;
 use crate::taxonomy::{self, Taxonomy};
 use fields::Fields;
@@ -62,38 +62,83 @@ pub fn freeze_with_notes(
     catalog: &dyn Catalog,
     options: &FreezeOptions,
 ) -> Result<Freezing, Vec<Finding>> {
-    let mut found = Vec::new();
-    let Value::Object(members) = authored else {
-        let finding = Finding::error("AOS-10", "not_a_plan", "a plan is a JSON object");
-        return Err(vec![finding.fix("write an object with agent_id, goal, steps and context")]);
-    };
-    let plan = build(&mut found, members, catalog, options);
-    if let Some(plan) = plan.filter(|_| !found.iter().any(Finding::is_error)) {
-        let value = serde_json::to_value(&plan).map_err(|error| {
-            vec![Finding::error("AOS-7", "no_canonical_form", format!("the plan cannot be written: {error}"))]
-        })?;
-        match FrozenPlan::from_value(value) {
-            Ok(plan) => {
-                found.extend(check::preflight(&plan, catalog));
-                if !found.iter().any(Finding::is_error) {
-                    finding::bound(&mut found);
-                    return Ok(Freezing { plan, notes: found });
-                }
-            }
-            Err(error) => found.extend(error.into_findings()),
-        }
+    let Attempt { found, frozen, .. } = attempt(authored, catalog, options);
+    match frozen {
+        Some(plan) => Ok(Freezing { plan, notes: found }),
+        None => Err(found),
     }
-    finding::bound(&mut found);
-    Err(found)
 }
 
-/// The frozen plan as far as it can be made; none where a part is missing, and then the finding says which.
+/// What came of trying to freeze a plan.
+pub(crate) struct Attempt {
+    /// Everything there is to say, errors first.
+    pub(crate) found: Vec<Finding>,
+    /// The plan, if there is no error.
+    pub(crate) frozen: Option<FrozenPlan>,
+    /// The plan as far as it could be made where there are errors, so that the rest of it can be looked at.
+    pub(crate) draft: Option<Plan>,
+}
+
+pub(crate) fn attempt(authored: &Value, catalog: &dyn Catalog, options: &FreezeOptions) -> Attempt {
+    let mut found = Vec::new();
+    let (mut frozen, mut draft) = (None, None);
+    match authored {
+        Value::Object(members) => {
+            let built = build(&mut found, members, catalog, options);
+            if found.iter().any(Finding::is_error) {
+                if let Some((plan, complete)) = &built {
+                    found.extend(check::draft(plan, *complete, catalog));
+                }
+                draft = built.map(|(plan, _)| plan);
+            } else if let Some((plan, _)) = built {
+                frozen = whole(&mut found, &plan, catalog);
+                draft = frozen.is_none().then_some(plan);
+            }
+        }
+        _ => found.push(
+            Finding::error("AOS-10", "not_a_plan", "a plan is a JSON object")
+                .fix("write an object with agent_id, goal, steps and context"),
+        ),
+    }
+    finding::bound(&mut found);
+    Attempt { found, frozen, draft }
+}
+
+/// The plan as a frozen one, checked as a whole; none if an error was found.
+fn whole(found: &mut Vec<Finding>, plan: &Plan, catalog: &dyn Catalog) -> Option<FrozenPlan> {
+    let value = match serde_json::to_value(plan) {
+        Ok(value) => value,
+        Err(error) => {
+            let problem = format!("the plan cannot be written: {error}");
+            found.push(Finding::error("AOS-7", "no_canonical_form", problem));
+            return None;
+        }
+    };
+    match FrozenPlan::from_value(value) {
+        Ok(plan) => {
+            found.extend(check::preflight(&plan, catalog));
+            (!found.iter().any(Finding::is_error)).then_some(plan)
+        }
+        Err(error) => {
+            let rest = check::draft(plan, true, catalog);
+            // Which limits are broken is part of the rest.
+            if !matches!(error, PlanError::Findings(_)) || !rest.iter().any(Finding::is_error) {
+                found.extend(error.into_findings());
+            }
+            found.extend(rest);
+            None
+        }
+    }
+}
+
+/// The plan as far as it can be made, and whether it has all its steps; none where a part is missing that the rest is
+/// checked with. A finding says what is missing.
 fn build(
     found: &mut Vec<Finding>,
     members: &Map<String, Value>,
     catalog: &dyn Catalog,
     options: &FreezeOptions,
-) -> Option<Plan> {
+) -> Option<(Plan, bool)> {
     let mut fields = Fields::new(members, "the plan", None, found);
     for run_state in ["status", "current_step_id", "started_at", "completed_at", "duration_seconds"] {
         fields.dropped(run_state, "AOS-10", "it belongs to a run, not to a plan");
@@ -118,7 +163,7 @@ fn build(
 
     let taxonomy = pinned_taxonomy(found, authored_pins, options);
     let context = authored_context.and_then(|members| context::read(found, members, options.profile.as_ref()));
-    let taxonomy = taxonomy?;
+    let taxonomy = taxonomy.or(taxonomy::VERSIONS.last())?;
     let default_policy =
         default_policy.map(|members| policy::read(found, members, "default_retry_policy", None, taxonomy));
     let defaults = steps::Defaults {
@@ -128,18 +173,21 @@ fn build(
         taxonomy,
         catalog,
     };
-    let steps = steps::read(found, steps.map_or(&[], Vec::as_slice), &defaults);
+    let (steps, complete) = steps::read(found, steps.map_or(&[], Vec::as_slice), &defaults);
     let pins = context::pins(found, authored_pins, &steps, taxonomy, catalog, options);
-    Some(Plan {
-        plan_id: plan_id?,
-        created_at: created_at?,
-        agent_id: agent_id?,
-        goal: goal?,
+    let unnamed = || "?".to_owned();
+    let plan = Plan {
+        plan_id: plan_id.unwrap_or_else(unnamed),
+        created_at: created_at.unwrap_or_else(|| "1970-01-01T00:00:00Z".to_owned()),
+        agent_id: agent_id.unwrap_or_else(unnamed),
+        goal: goal.unwrap_or_else(unnamed),
         steps,
         context: context?,
         pins: pins?,
         metadata,
-    })
+    };
+    // Without any step there is nothing more to check, and why there is none was said.
+    (!plan.steps.is_empty() || complete).then_some((plan, complete))
 }
 
 fn pinned_taxonomy(

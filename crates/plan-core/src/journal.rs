@@ -303,6 +303,20 @@ pub struct StepFinished {
     pub details: Map<String, Value>,
 }
 
+/// The detail of a step that says what is known of its effect, and its one value. Of a step without it nothing is in
+/// doubt: it succeeded, or nothing harmful can have happened.
+pub const EFFECT: &str = "effect";
+pub const EFFECT_UNKNOWN: &str = "unknown";
+
+impl StepFinished {
+    /// Whether the step failed although its effect may have taken place, so that nobody may try it again before an
+    /// operator has said what became of it (AOS-80).
+    #[must_use]
+    pub fn leaves_doubt(&self) -> bool {
+        self.details.get(EFFECT).and_then(Value::as_str) == Some(EFFECT_UNKNOWN)
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunFinished {
     pub status: RunStatus,

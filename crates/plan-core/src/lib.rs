@@ -14,6 +14,7 @@ pub mod behavior;
 pub mod budget;
 pub mod cause;
 pub mod check;
+pub mod closing;
 pub mod compare;
 pub mod cost;
 pub mod digest;

@@ -36,13 +36,10 @@ pub fn lint(text: &[u8], catalog: &dyn Catalog, options: &FreezeOptions) -> Vec<
             Err(error) => found.extend(error.into_findings()),
         }
     } else {
-        match freeze::freeze_with_notes(&value, catalog, options) {
-            Ok(freezing) => {
-                found.extend(freezing.notes);
-                found.extend(advice(&freezing.plan.plan, catalog));
-            }
-            Err(findings) => found.extend(findings),
-        }
+        let attempt = freeze::attempt(&value, catalog, options);
+        found.extend(attempt.found);
+        let plan = attempt.frozen.map(|frozen| frozen.plan).or(attempt.draft);
+        found.extend(plan.iter().flat_map(|plan| advice(plan, catalog)));
     }
     finding::bound(&mut found);
     found

@@ -59,6 +59,8 @@ pub struct Machine {
     taxonomy: Option<&'static Taxonomy>,
     card: Option<RateCard>,
     assumptions: Option<BTreeMap<String, Assumed>>,
+    /// The run is only to be ended, and what that takes needs no prices.
+    closing: bool,
     /// Names that references use; other outputs are not kept.
     wanted: Arc<BTreeSet<String>>,
     state: State,
@@ -120,7 +122,18 @@ impl Machine {
         let taxonomy = Taxonomy::version(&pins.taxonomy_version);
         let card = rate_card::pinned(&pins.rate_card, catalog.as_ref()).ok();
         let wanted = Arc::new(wanted(&plan.plan));
-        Self { plan, catalog, rules, start, taxonomy, card, assumptions: None, wanted, state: State::new() }
+        Self {
+            plan,
+            catalog,
+            rules,
+            start,
+            taxonomy,
+            card,
+            assumptions: None,
+            closing: false,
+            wanted,
+            state: State::new(),
+        }
     }
 
     /// Takes facts as given for steps whose skill is not registered or whose references lead to outputs that are no
@@ -128,6 +141,12 @@ impl Machine {
     #[must_use]
     pub fn assuming(mut self, assumptions: BTreeMap<String, Assumed>) -> Self {
         self.assumptions = Some(assumptions);
+        self
+    }
+
+    /// Does without the rate card, if it is not there: what was admitted stays admitted.
+    pub(crate) fn closing(mut self) -> Self {
+        self.closing = true;
         self
     }
 
@@ -172,9 +191,7 @@ impl Machine {
     #[must_use]
     pub fn in_doubt(&self) -> bool {
         matches!(self.state.phase, Phase::Dispatch)
-            && self.state.current.as_ref().is_some_and(|current| {
-                current.prepared.effects.iter().any(|effect| effect.idempotency == Idempotency::None)
-            })
+            && self.state.current.as_ref().is_some_and(|current| current.prepared.is_unrepeatable())
     }
 
     /// Whether the step that is under way has an effect that must not be repeated unclaimed. The steps of a run that
@@ -201,6 +218,16 @@ impl Machine {
     pub(crate) fn assumes(&self) -> Option<(Unknown, bool)> {
         let prepared = &self.state.current.as_ref()?.prepared;
         Some((prepared.assumed?, prepared.price.is_some()))
+    }
+
+    /// Whether it is known what a call of the step that is under way costs.
+    pub(crate) fn is_priced(&self) -> bool {
+        self.state.current.as_ref().is_some_and(|current| current.prepared.price.is_some())
+    }
+
+    /// Whether the step that is next is refused before its budget is looked at.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.state.current.as_ref().is_some_and(|current| matches!(current.prepared.gate, prepare::Gate::Refuse { .. }))
     }
 
     /// Steps that finished, in the order in which they did.

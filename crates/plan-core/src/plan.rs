@@ -153,8 +153,18 @@ pub struct BudgetPolicy {
     pub hard_limit: bool,
     pub per_step_max_cents: Option<u64>,
     pub alert_threshold_percent: u32,
-    pub admission: Option<Map<String, Value>>,
+    pub admission: Option<AdmissionLimits>,
     pub policy_version: String,
+}
+
+/// Limits that depend on the agent's other runs, looked at once when a run is admitted. The operator may set smaller
+/// ones; never larger.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdmissionLimits {
+    pub per_run_max_cents: Option<u64>,
+    pub per_day_max_cents: Option<u64>,
+    pub per_month_max_cents: Option<u64>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -7,7 +7,7 @@
 mod full;
 mod mock;
 mod pins;
-mod recording;
+pub(crate) mod recording;
 mod what_if;
 
 use std::sync::Arc;

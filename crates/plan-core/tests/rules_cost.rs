@@ -107,7 +107,7 @@ fn costs_end_at_the_largest_budget() {
 #[test]
 fn tokens_are_estimated_from_bytes() {
     for (text, tokens) in [("", 0), ("a", 1), ("abcd", 1), ("abcde", 2), ("\u{e9}\u{e9}\u{1f600}", 2)] {
-        assert_eq!(cost::estimated_tokens(text), tokens, "{text}");
+        assert_eq!(cost::estimated_tokens([text]), tokens, "{text}");
     }
 }
 

@@ -20,6 +20,10 @@ use url::{Host, Url};
 
 use crate::network::{Network, NotANetwork, is_public};
 
+/// The longest name of a host and the longest part of one, in bytes (RFC 1035).
+const NAME_MAX: usize = 253;
+const LABEL_MAX: usize = 63;
+
 /// What the operator allows. The default allows nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -61,6 +65,10 @@ pub enum Forbidden {
          network under egress_allow_networks"
     )]
     Address { host: String, address: IpAddr },
+    #[error(
+        "the secret `{name}` must not be sent to {host}: bind it to that host with bound_secrets, as {name}={host}"
+    )]
+    Secret { name: String, host: String },
 }
 
 /// Egress rules, ready to be asked.
@@ -73,8 +81,9 @@ pub struct Egress {
     http: bool,
 }
 
+/// A host, or every host below a name.
 #[derive(Clone, Debug)]
-enum HostRule {
+pub(crate) enum HostRule {
     Exactly(String),
     /// With its leading dot.
     Below(String),
@@ -82,9 +91,10 @@ enum HostRule {
 
 impl Egress {
     pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
+        let allowed = |rule: &String| host_rule(rule).ok_or_else(|| SettingsError::Host(rule.clone()));
         let private = |host: &String| host_name(host).ok_or_else(|| SettingsError::PrivateHost(host.clone()));
         Ok(Self {
-            hosts: settings.allow_hosts.iter().map(|rule| host_rule(rule)).collect::<Result<_, _>>()?,
+            hosts: settings.allow_hosts.iter().map(allowed).collect::<Result<_, _>>()?,
             private_hosts: settings.allow_private_hosts.iter().map(private).collect::<Result<_, _>>()?,
             networks: settings.allow_networks.iter().map(|text| text.parse()).collect::<Result<_, _>>()?,
             any_public: settings.allow_any_public,
@@ -139,6 +149,10 @@ impl Egress {
 }
 
 impl HostRule {
+    pub(crate) fn permits<S: AsRef<str>>(&self, host: &Host<S>) -> bool {
+        self.matches(&normal(host), literal(host).is_some())
+    }
+
     fn matches(&self, name: &str, literal: bool) -> bool {
         match self {
             Self::Exactly(host) => host == name,
@@ -147,14 +161,14 @@ impl HostRule {
     }
 }
 
-fn host_rule(rule: &str) -> Result<HostRule, SettingsError> {
-    let unreadable = || SettingsError::Host(rule.to_owned());
+/// A rule as an operator writes it; none if it means nothing.
+pub(crate) fn host_rule(rule: &str) -> Option<HostRule> {
     match rule.strip_prefix("*.") {
-        Some(below) => match Host::parse(below.trim_end_matches('.')) {
-            Ok(Host::Domain(name)) => Ok(HostRule::Below(format!(".{name}"))),
-            Ok(Host::Ipv4(_) | Host::Ipv6(_)) | Err(_) => Err(unreadable()),
+        Some(below) => match Host::parse(below) {
+            Ok(host @ Host::Domain(_)) => readable(&host).map(|name| HostRule::Below(format!(".{name}"))),
+            Ok(Host::Ipv4(_) | Host::Ipv6(_)) | Err(_) => None,
         },
-        None => host_name(rule).map(HostRule::Exactly).ok_or_else(unreadable),
+        None => host_name(rule).map(HostRule::Exactly),
     }
 }
 
@@ -163,8 +177,17 @@ fn host_name(text: &str) -> Option<String> {
     if let Ok(address) = text.parse::<std::net::Ipv6Addr>() {
         return Some(normal(&Host::<&str>::Ipv6(address)));
     }
-    let host = Host::parse(text).ok()?;
-    Some(normal(&host)).filter(|name| !name.is_empty() && !name.contains('*'))
+    readable(&Host::parse(text).ok()?)
+}
+
+/// The normal form of a host, if some host can have that name: the parser of URLs takes much that no resolver knows,
+/// and a rule that never matches would only look like one.
+fn readable<S: AsRef<str>>(host: &Host<S>) -> Option<String> {
+    let name = normal(host);
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let label = |label: &str| (1..=LABEL_MAX).contains(&label.len()) && label.bytes().all(letter);
+    let is_name = name.len() <= NAME_MAX && name.split('.').all(label);
+    (is_name || literal(host).is_some()).then_some(name)
 }
 
 /// Lower case, no dot at the end, IPv6 in brackets: what rules are compared with and effects are named by.

@@ -104,7 +104,9 @@ impl<'a> Exporter<'a> {
     fn write(&mut self, chunk: &mut Vec<u8>) -> Result<Part, StoreError> {
         Ok(match self.next {
             Part::Header => {
-                let header = Header { format: FORMAT.to_owned(), summary: self.run.summary.clone() };
+                // A file tells of the run, not of the store it was read from.
+                let summary = Summary { imported: false, ..self.run.summary.clone() };
+                let header = Header { format: FORMAT.to_owned(), summary };
                 self.lines.write(chunk, "header", &line::text_of(&header));
                 Part::Plan
             }

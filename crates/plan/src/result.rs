@@ -45,6 +45,9 @@ pub struct RunResult {
     pub duration_ms: Option<u64>,
     /// Everything told here was durable when it was read.
     pub durable: bool,
+    /// Why nobody can go on with the run where it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stuck: Option<String>,
     /// Why a run was not admitted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<AdmissionFinding>,

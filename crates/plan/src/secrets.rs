@@ -2,6 +2,8 @@
 //!
 //! No value ever reaches a plan, a journal, a log line or an error: what is printed anywhere is the name.
 
+mod hosts;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -10,6 +12,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
+
+pub(crate) use hosts::Bindings;
+pub use hosts::{NotABinding, check_bindings};
 
 /// What stands before a secret's name in a parameter.
 pub const REFERENCE: &str = "secret://";
@@ -45,11 +50,14 @@ pub struct Settings {
     pub environment_prefix: Option<String>,
     /// A directory with one file per secret, named like it.
     pub directory: Option<PathBuf>,
+    /// Where secrets may be sent, as `shop-token=api.shop.example`. One that is named here goes to its hosts alone; the
+    /// keys of model providers go nowhere else unless they are.
+    pub hosts: Vec<String>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { environment_prefix: Some("MACP_SECRET_".to_owned()), directory: None }
+        Self { environment_prefix: Some("MACP_SECRET_".to_owned()), directory: None, hosts: Vec::new() }
     }
 }
 
@@ -87,7 +95,7 @@ impl Configured {
 
     fn variable(&self, name: &str) -> Option<String> {
         let prefix = self.settings.environment_prefix.as_deref()?;
-        Some(format!("{prefix}{}", name.to_ascii_uppercase().replace(['-', '.'], "_")))
+        Some(format!("{prefix}{}", same_name(name)))
     }
 }
 
@@ -180,6 +188,15 @@ pub fn expand(text: &str, secrets: &dyn Secrets) -> Result<Zeroizing<String>, Er
     Ok(expanded)
 }
 
+/// The names of the secrets that a text mentions.
+pub(crate) fn names(text: &str) -> Result<Vec<&str>, Error> {
+    let names = parts(text)?.into_iter().filter_map(|part| match part {
+        Part::Plain(_) => None,
+        Part::Secret(name) => Some(name),
+    });
+    Ok(names.collect())
+}
+
 enum Part<'a> {
     Plain(&'a str),
     Secret(&'a str),
@@ -199,6 +216,11 @@ fn parts(text: &str) -> Result<Vec<Part<'_>>, Error> {
     }
     parts.push(Part::Plain(rest));
     Ok(parts)
+}
+
+/// The one form of all spellings of a name that lead to the same variable, so that what holds for one holds for all.
+fn same_name(name: &str) -> String {
+    name.to_ascii_uppercase().replace(['-', '.'], "_")
 }
 
 fn is_name(name: &str) -> bool {

@@ -9,7 +9,7 @@ use macp_plan::skills::llm_invoke::LlmProvider;
 use macp_wire::v1::Root;
 use serde::Deserialize;
 
-use super::list::{SETTINGS, Setting};
+use super::list::{Setting, settings};
 use super::value::Value;
 use super::{plans, roles};
 
@@ -88,7 +88,7 @@ impl ConfigFile {
                 }
                 continue;
             }
-            match SETTINGS.iter().find(|setting| setting.key == key) {
+            match settings().find(|setting| setting.key == key) {
                 None => problems.push(unknown(&key)),
                 Some(setting) => match setting.kind.read(&value) {
                     Ok(value) => {
@@ -121,7 +121,7 @@ fn unknown(key: &str) -> String {
         let flag = setting.flag.unwrap_or_default();
         [setting.key, flag, setting.env.trim_start_matches("MACP_")].iter().any(|it| bare(it) == name)
     };
-    match SETTINGS.iter().find(alike) {
+    match settings().find(alike) {
         Some(setting) => format!("unknown key {key:?}; did you mean {:?}?", setting.key),
         None => format!("unknown key {key:?}; `macp serve --help` lists the settings"),
     }

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
-use super::list::{Default, SETTINGS, Setting};
+use super::list::{Default, Setting, settings};
 use super::value::Kind;
 
 /// What the command line says, by key.
@@ -17,7 +17,7 @@ pub(crate) struct SettingFlags {
 
 impl clap::Args for SettingFlags {
     fn augment_args(command: Command) -> Command {
-        command.args(SETTINGS.iter().filter_map(argument))
+        command.args(settings().filter_map(argument))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -27,7 +27,7 @@ impl clap::Args for SettingFlags {
 
 impl clap::FromArgMatches for SettingFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = SETTINGS.iter().filter(|setting| setting.flag.is_some()).filter_map(|setting| {
+        let given = settings().filter(|setting| setting.flag.is_some()).filter_map(|setting| {
             let said = matches.value_source(setting.key) == Some(ValueSource::CommandLine);
             let text = matches.get_one::<OsString>(setting.key).filter(|_| said)?;
             Some((setting.key, text.clone()))

@@ -7,9 +7,10 @@
 //!  default ─┘
 //! ```
 //!
-//! [`list::SETTINGS`] declares every setting once; flags, variables, keys of the file, the help and the reference in
+//! [`list::settings`] declares every setting once; flags, variables, keys of the file, the help and the reference in
 //! the documents all come from it. Nothing else reads the environment or the file.
 
+mod draft;
 mod file;
 mod files;
 mod flags;
@@ -20,6 +21,8 @@ mod policies;
 mod reference;
 mod roles;
 mod value;
+mod variables;
+mod whole;
 
 use std::path::PathBuf;
 

@@ -75,18 +75,18 @@ pub(crate) fn read_rate_card(path: &Path) -> anyhow::Result<Value> {
 pub(super) fn set_egress(plans: &mut Plans, set: impl FnOnce(&mut egress::Settings)) -> Result<(), String> {
     let mut alone = egress::Settings::default();
     set(&mut alone);
-    // The setting is named by whoever tells the problem.
-    let plain = |error: egress::SettingsError| {
-        let text = error.to_string();
-        text.split_once(": ").map_or(text.clone(), |(_, problem)| problem.to_owned())
-    };
-    Egress::new(&alone).map_err(plain)?;
+    Egress::new(&alone).map_err(|error| after_name(&error.to_string()))?;
     let egress::Settings { allow_hosts, allow_private_hosts, allow_networks, .. } = alone;
     let target = &mut plans.skills.egress;
     target.allow_hosts.extend(allow_hosts);
     target.allow_private_hosts.extend(allow_private_hosts);
     target.allow_networks.extend(allow_networks);
     Ok(())
+}
+
+/// A problem without the setting it begins with, which is named by whoever tells it.
+pub(super) fn after_name(text: &str) -> String {
+    text.split_once(": ").map_or(text, |(_, problem)| problem).to_owned()
 }
 
 /// `[[providers]]` of the config file.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::file::{PROVIDERS_KEY, ROLES_KEY, ROOTS_KEY, SCOPES_KEY};
-use super::list::{Default, SETTINGS};
+use super::list::{Default, settings};
 
 /// The reference of all settings, as Markdown.
 pub(crate) fn markdown() -> String {
@@ -11,7 +11,7 @@ pub(crate) fn markdown() -> String {
     table.push_str(
         "| `--config` | `MACP_CONFIG` | | none | TOML file with the config keys below; read again on SIGHUP |\n",
     );
-    for setting in SETTINGS {
+    for setting in settings() {
         let default = match setting.default {
             Default::Is(text) => format!("`{text}`"),
             Default::Unset(words) => words.to_owned(),

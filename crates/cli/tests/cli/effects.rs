@@ -142,6 +142,36 @@ fn an_effect_in_doubt_waits_for_an_operator() {
     }
 }
 
+/// AOS-42, AOS-80: a call that failed and may have taken effect is settled before anyone makes it again.
+#[test]
+fn a_failed_call_that_may_have_taken_effect_waits_for_an_operator() {
+    let place = Place::new();
+    let target = Target::start(|_, before| match before {
+        0 => Answer::status(503),
+        _ => Answer::ok("{}"),
+    });
+    let plan = posts(place.path(), "unanswered", &target, 2, false);
+    let server = serve(&place.data());
+    let ended = server.macp(&["--json", "run", "start", &plan]).exits(1);
+    let told = result(&ended);
+    assert_eq!((&told["status"], codes(&told)), (&json!("failed"), vec!["ERR_HTTP_503"]));
+    assert_eq!(told["steps"][0]["outcome"]["details"]["effect"], "unknown");
+    let run = told["run_id"].as_str().unwrap();
+    let shown = server.macp(&["run", "show", run]).exits(0).stdout;
+    let resolve = format!("macp run resolve {run} --step s0 --as success|failure");
+    for part in ["ERR_HTTP_503", "may have taken effect all the same", &resolve] {
+        assert!(shown.contains(part), "{part}\n{shown}");
+    }
+    assert_eq!(server.macp(&["--json", "run", "replay", run]).exits(0).value()["verdict"], "match");
+    let refused = server.macp(&["run", "retry", run]).exits(1);
+    assert!(refused.stdout.contains("in doubt") && refused.stdout.contains("macp run resolve"), "{refused:?}");
+    assert_eq!(target.requests().len(), 1);
+    server.macp(&["run", "resolve", run, "--step", "s0", "--as", "success", "--note", "it is in their list"]).exits(0);
+    let retried = result(&server.macp(&["--json", "run", "retry", run]).exits(0));
+    assert_eq!(codes(&retried), ["OK_SKIP_DUPLICATE", "OK_HTTP_CALL"]);
+    assert_eq!(target.requests().len(), 2, "what is settled as done is not made again");
+}
+
 /// AOS-106, AOS-110, AOS-112: what a session committed to runs once, and is reported in a session that can be replayed.
 #[test]
 fn a_committed_plan_runs_once_and_is_reported() {

@@ -4,6 +4,7 @@ use macp_kernel::ID_BYTES_MAX;
 use macp_plan::executor::{Start, StartMode, Started};
 use macp_plan::session::StartFromSession;
 use macp_plan::store::Summary;
+use macp_plan_core::journal::SessionLink;
 use macp_plan_core::plan::{FrozenPlan, PlanError};
 use macp_wire::canonical;
 use macp_wire::codes::Code;
@@ -81,9 +82,18 @@ async fn retry(service: &Plan, access: &Access, run_id: String, request: StartRu
         return Err(status::invalid_request("epoch does not go with retry_run_id: a retry has the epoch of its run"));
     }
     let summary = service.controlled(access, &run_id).await?;
-    if summary.session_id.is_some() {
-        check_superseded(&service.plans, &run_id).await?;
-    }
+    let link = match summary.session_id {
+        Some(_) => session_of(&service.plans, &run_id).await?,
+        None => None,
+    };
+    // What a session has taken back is not tried again, and none takes it back until the run is there.
+    let _claim = match &link {
+        Some(link) => {
+            let claim = service.plans.sessions.claim_start(link).await;
+            Some(claim.map_err(|error| refusal::of_session(&error))?)
+        }
+        None => None,
+    };
     let plan = plan_of(&service.plans, &summary).await?;
     let mode = StartMode::Retry { parent_run_id: run_id, from_step: given(request.from_step_id.clone()) };
     let start = common(plan, mode, access, request);
@@ -98,14 +108,11 @@ async fn retry(service: &Plan, access: &Access, run_id: String, request: StartRu
     Ok(started)
 }
 
-/// What a session has taken back is not tried again.
-async fn check_superseded(plans: &Plans, run_id: &str) -> Result<(), Status> {
+/// The commitment that authorised a run.
+async fn session_of(plans: &Plans, run_id: &str) -> Result<Option<SessionLink>, Status> {
     let run = plans.runs().load(run_id).await.map_err(|error| refusal::of_store(&error))?;
     let run = run.ok_or_else(|| refusal::run_not_found(run_id))?;
-    match &run.start().session {
-        None => Ok(()),
-        Some(link) => plans.sessions.check_superseded(link).await.map_err(|error| refusal::of_session(&error)),
-    }
+    Ok(run.start().session.clone())
 }
 
 fn common(plan: FrozenPlan, mode: StartMode, access: &Access, request: StartRunRequest) -> Start {

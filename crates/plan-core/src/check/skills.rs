@@ -10,6 +10,9 @@ use crate::reference;
 use crate::skill::{Catalog, IdempotencyClass, PureSkill, Registration};
 use crate::taxonomy::Taxonomy;
 
+/// The reason of a finding about a skill that is not here.
+pub(super) const NOT_REGISTERED: &str = "skill_not_registered";
+
 /// One check after the other over all steps, because the order of checks decides which finding comes first.
 pub(super) fn check(
     found: &mut Vec<Finding>,
@@ -87,7 +90,7 @@ pub(crate) fn not_registered(skill_id: &str, version: Option<&str>, catalog: &dy
             format!("give skill_version one of {}", versions.join(", ")),
         ),
     };
-    Finding::error("AOS-99", "skill_not_registered", problem).code("ERR_SKILL_NOT_FOUND").fix(fix).available(versions)
+    Finding::error("AOS-99", NOT_REGISTERED, problem).code("ERR_SKILL_NOT_FOUND").fix(fix).available(versions)
 }
 
 fn permissions(found: &mut Vec<Finding>, step: &Step, registration: &Registration, catalog: &dyn Catalog) {

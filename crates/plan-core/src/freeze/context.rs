@@ -10,7 +10,7 @@ use crate::digest::Digest;
 use crate::finding::Finding;
 use crate::limits;
 use crate::plan::limits::{KNOWN_PINS, shown};
-use crate::plan::{BudgetPolicy, Context, JITTER, Pins, RateCardPin, SPEC, Step, TOKEN_ESTIMATOR};
+use crate::plan::{AdmissionLimits, BudgetPolicy, Context, JITTER, Pins, RateCardPin, SPEC, Step, TOKEN_ESTIMATOR};
 use crate::rate_card::{self, RateCard};
 use crate::skill::Catalog;
 use crate::taxonomy::Taxonomy;
@@ -61,15 +61,28 @@ fn allowed(
 
 fn budget_policy(found: &mut Vec<Finding>, members: &Map<String, Value>) -> BudgetPolicy {
     let mut fields = Fields::new(members, "budget_policy", None, found);
-    let policy = BudgetPolicy {
+    let admission = fields.object(&["admission"]);
+    let mut policy = BudgetPolicy {
         hard_limit: fields.flag(&["hard_limit"]).unwrap_or(true),
         per_step_max_cents: fields.integer(&["per_step_max_cents"]),
         alert_threshold_percent: fields.small(&["alert_threshold_percent"]).unwrap_or(80),
-        admission: fields.object(&["admission"]).cloned(),
+        admission: None,
         policy_version: fields.text(&["policy_version"]).unwrap_or_else(|| "1.0.0".to_owned()),
     };
     fields.finish("AOS-18");
+    policy.admission = admission.map(|members| admission_limits(found, members));
     policy
+}
+
+fn admission_limits(found: &mut Vec<Finding>, members: &Map<String, Value>) -> AdmissionLimits {
+    let mut fields = Fields::new(members, "budget_policy.admission", None, found);
+    let limits = AdmissionLimits {
+        per_run_max_cents: fields.integer(&["per_run_max_cents"]),
+        per_day_max_cents: fields.integer(&["per_day_max_cents"]),
+        per_month_max_cents: fields.integer(&["per_month_max_cents"]),
+    };
+    fields.finish("AOS-18");
+    limits
 }
 
 /// The pins that are written into the plan. What the author pinned stays and must be right.

@@ -162,15 +162,15 @@ impl Codes {
 pub(super) fn effective(
     step: Option<&Partial>,
     plan: Option<&Partial>,
-    skill: &dyn PureSkill,
+    skill: Option<&dyn PureSkill>,
     parameters: &Map<String, Value>,
     taxonomy: &Taxonomy,
 ) -> RetryPolicy {
     let places = [step, plan];
     let authored = || places.iter().copied().flatten();
-    let declared = skill.metadata().retry.as_ref();
-    let codes =
-        authored().find_map(|place| place.codes.clone()).unwrap_or_else(|| default_codes(skill, parameters, taxonomy));
+    let declared = skill.and_then(|skill| skill.metadata().retry.as_ref());
+    let default = || skill.map(|skill| default_codes(skill, parameters, taxonomy)).unwrap_or_default();
+    let codes = authored().find_map(|place| place.codes.clone()).unwrap_or_else(default);
     RetryPolicy {
         max_retries: authored()
             .find_map(|place| place.max_retries)

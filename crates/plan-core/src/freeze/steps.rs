@@ -27,7 +27,8 @@ pub(super) struct Defaults<'a> {
 /// Fields that belong to a run and are sometimes exported with a plan.
 const RUN_STATE: [&str; 6] = ["status", "started_at", "completed_at", "attempts", "output", "error_message"];
 
-pub(super) fn read(found: &mut Vec<Finding>, authored: &[Value], defaults: &Defaults<'_>) -> Vec<Step> {
+/// The steps, and whether none is missing: one without a name or a skill cannot be put into words.
+pub(super) fn read(found: &mut Vec<Finding>, authored: &[Value], defaults: &Defaults<'_>) -> (Vec<Step>, bool) {
     let mut earlier = BTreeSet::new();
     let mut steps = Vec::new();
     for (index, value) in authored.iter().enumerate() {
@@ -41,7 +42,8 @@ pub(super) fn read(found: &mut Vec<Finding>, authored: &[Value], defaults: &Defa
         steps.extend(step(found, members, &place, &earlier, defaults));
         earlier.extend(given);
     }
-    steps
+    let complete = steps.len() == authored.len();
+    (steps, complete)
 }
 
 fn step(
@@ -75,8 +77,8 @@ fn step(
     let run_if = run_if.and_then(|members| condition(found, members, place, defaults.taxonomy));
     let policy =
         authored_policy.map(|members| policy::read(found, members, "retry_policy", Some(place), defaults.taxonomy));
-    let registration = registration?;
-    let skill = registration.skill.as_ref();
+    // Without its skill the step is not frozen, but everything else that is wrong with it is still found.
+    let skill = registration.as_ref().map(|registration| registration.skill.as_ref());
     let mut retry_policy = policy::effective(policy.as_ref(), defaults.policy, skill, &parameters, defaults.taxonomy);
     if let Some(most) = defaults.max_retries.filter(|most| *most < retry_policy.max_retries) {
         retry_policy.max_retries = most;
@@ -84,16 +86,21 @@ fn step(
     Some(Step {
         step_id: step_id?,
         skill_id: skill_id?,
-        skill_version: skill.metadata().version.clone(),
+        skill_version: skill.map(|skill| skill.metadata().version.clone()).or(version).unwrap_or_else(no_version),
         parameters,
         retry_policy,
         timeout_ms,
-        on_error: on_error?,
+        on_error: on_error.unwrap_or_default(),
         max_cost_cents,
         run_if,
         output_key,
         description,
     })
+}
+
+/// Stands in for a version that is not given, where a finding says so.
+fn no_version() -> String {
+    "0.0.0".to_owned()
 }
 
 /// What changes the course of a run by what was returned, or runs other skills than the plan lists, is not had here.
@@ -218,7 +225,11 @@ fn condition(
     for code in listed.iter().flatten() {
         match policy::spelled(taxonomy, code) {
             Some(known) => codes.add(code, known),
-            None => fields.push(unknown_code(taxonomy, code, "run_if.code_in")),
+            None => {
+                fields.push(unknown_code(taxonomy, code, "run_if.code_in"));
+                // It stays, so that a condition with nothing else is not called empty as well.
+                codes.add(code, code);
+            }
         }
     }
     codes.keep(&kept);

@@ -63,6 +63,8 @@ impl Machine {
                 let happened =
                     Happened { cause: cause.clone(), usage: *usage, retry_after_ms: *retry_after_ms, dispatched: true };
                 self.with_current(|current| {
+                    // Any attempt counts: that the last one proves something says nothing of those before it.
+                    current.may_have_acted |= current.prepared.is_unrepeatable() && !happened.cause.proves_no_effect();
                     current.happened = Some(happened);
                     current.output = held;
                 });
@@ -148,7 +150,7 @@ impl Machine {
     }
 
     fn apply_admission(&mut self, admission: &Admission) {
-        let pinned = self.taxonomy.is_some() && self.card.is_some();
+        let pinned = self.taxonomy.is_some() && (self.card.is_some() || self.closing);
         if admission.admitted && pinned {
             return self.go_to_next_step();
         }
@@ -202,7 +204,8 @@ impl Machine {
                 let claims = self.with_current(|current| {
                     let repeats_harm =
                         |effect: &crate::effect::Effect| effect.idempotency != crate::effect::Idempotency::Natural;
-                    !current.claimed && (parent || current.prepared.effects.iter().any(repeats_harm))
+                    let prepared = &current.prepared;
+                    !current.claimed && (parent || prepared.claims || prepared.effects.iter().any(repeats_harm))
                 });
                 if claims {
                     self.state.phase = Phase::Dedupe;

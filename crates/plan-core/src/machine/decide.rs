@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 use super::state::{Current, Ending, Happened, Phase};
 use super::{Machine, Next, Question};
 use crate::behavior;
-use crate::cause::{Cause, ConnectionFault};
+use crate::cause::Cause;
 use crate::cost::{self, CostBasis};
-use crate::journal::{Body, BudgetTotals, RunFinished, RunStatus, StepFinished};
+use crate::journal::{Body, BudgetTotals, EFFECT, EFFECT_UNKNOWN, RunFinished, RunStatus, StepFinished};
 use crate::plan::StepStatus;
 
 impl Machine {
@@ -127,7 +127,7 @@ impl Machine {
         };
         match &happened.usage {
             Some(usage) if !price.is_flat() => (self.rules.cost(price, usage), CostBasis::Metered),
-            _ if consumes_nothing(&happened.cause) => (0, CostBasis::None),
+            _ if happened.cause.consumes_nothing() => (0, CostBasis::None),
             _ if price.is_flat() => (self.rules.cost(price, &cost::Usage::default()), CostBasis::Flat),
             _ => (self.rules.cost(price, &prepared.bound), CostBasis::Reserved),
         }
@@ -136,6 +136,10 @@ impl Machine {
     fn step_finished(&self, current: &Current, ending: &Ending) -> StepFinished {
         let step = self.step(current);
         let (status, code) = self.outcome(current, ending);
+        let mut details = self.details(current, ending);
+        if status == StepStatus::Failure && current.may_have_acted {
+            details.insert(EFFECT.to_owned(), EFFECT_UNKNOWN.into());
+        }
         StepFinished {
             step_id: step.step_id.clone(),
             status,
@@ -149,7 +153,7 @@ impl Machine {
             total_attempts: u32::try_from(current.codes.len()).unwrap_or(u32::MAX),
             attempt_codes: current.codes.clone(),
             side_effects: current.effects.clone(),
-            details: self.details(current, ending),
+            details,
         }
     }
 
@@ -254,28 +258,6 @@ fn decide(body: Body) -> Next<'static> {
 /// Adds a charge; a sum stays a number that every reader of the journal reads exactly, which is over every budget.
 pub(super) fn add(sum: u64, charge: u64) -> u64 {
     sum.saturating_add(charge).min(INTEGER_MAX)
-}
-
-/// Causes that prove that the other side consumed nothing: the request did not get that far, or was never sent.
-fn consumes_nothing(cause: &Cause) -> bool {
-    matches!(
-        cause,
-        Cause::DnsFailure
-            | Cause::Connection { fault: ConnectionFault::Refused | ConnectionFault::Unreachable }
-            | Cause::Tls
-            | Cause::EgressForbidden
-            | Cause::RateLimited
-            | Cause::ConcurrencyLimited
-            | Cause::InputInvalid
-            | Cause::ReferenceUnresolved
-            | Cause::SerializationFailed
-            | Cause::SkillNotFound
-            | Cause::SkillDisabled
-            | Cause::NotAllowed
-            | Cause::BudgetExceeded
-            | Cause::IdempotencyConflict
-            | Cause::Cancelled
-    )
 }
 
 impl Current {

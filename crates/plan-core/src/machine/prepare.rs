@@ -12,7 +12,7 @@ use crate::budget;
 use crate::cause::Cause;
 use crate::cost::{self, CostBasis, Price, Usage};
 use crate::digest::Digest;
-use crate::effect::{self, Effect};
+use crate::effect::{self, Effect, Idempotency};
 use crate::plan::{RunIf, Step};
 use crate::reference;
 use crate::skill::{CostModel, IdempotencyClass, PureSkill, SkillMetadata};
@@ -35,6 +35,15 @@ pub(super) struct Prepared {
     /// Recorded charges by attempt, used where no price can be had.
     pub charges: Vec<(u64, CostBasis)>,
     pub assumed: Option<Unknown>,
+    /// It is claimed, whatever is known of its effects.
+    pub claims: bool,
+}
+
+impl Prepared {
+    /// Whether some effect does harm if repeated, and nothing recognises a repetition.
+    pub(super) fn is_unrepeatable(&self) -> bool {
+        self.effects.iter().any(|effect| effect.idempotency == Idempotency::None)
+    }
 }
 
 /// What keeps a request from being worked out.
@@ -67,6 +76,8 @@ pub struct Assumed {
     /// None to have it computed from the bound.
     pub required: Option<u64>,
     pub effects: Vec<Effect>,
+    /// Its effects were claimed, also if none of them came about.
+    pub claimed: bool,
     /// The step ended before its budget check, for this cause.
     pub refused: Option<Cause>,
     /// What attempts were charged, used only where no price can be had.
@@ -94,6 +105,7 @@ impl Machine {
             ceiling: budget::ceiling(step, &self.plan.plan.context.budget_policy),
             charges: Vec::new(),
             assumed: None,
+            claims: false,
         };
         if step.run_if.as_ref().is_some_and(|condition| !self.holds(condition)) {
             prepared.gate = Gate::Skip;
@@ -139,14 +151,15 @@ impl Machine {
         }
         let key = &prepared.skill.metadata().cost_model.rate_card_key;
         let model = prepared.skill.model(&parameters);
-        let Some(price) = self.card.as_ref().and_then(|card| card.price(key, model)) else {
+        prepared.price = self.card.as_ref().and_then(|card| card.price(key, model));
+        if prepared.price.is_none() && !(self.closing && self.card.is_none()) {
             let facts = json!({"why": "the rate card has no price for it", "rate_card_key": key, "model": model});
             prepared.gate = refuse(Cause::InputInvalid, facts);
             return;
-        };
-        prepared.price = Some(price);
+        }
         prepared.bound = exact(prepared.skill.usage_bound(&parameters));
-        prepared.required = self.requirement(&price, prepared.skill.metadata(), &prepared.bound);
+        let required = |price: &Price| self.requirement(price, prepared.skill.metadata(), &prepared.bound);
+        prepared.required = prepared.price.as_ref().map_or(0, required);
         prepared.timeout_ms = timeout_ms(step, &parameters, prepared.skill.metadata());
         prepared.effects = self.rules.effects(prepared.skill.as_ref(), &parameters);
         prepared.effect_keys = self.effect_keys(step, prepared.effects.len());
@@ -170,6 +183,7 @@ impl Machine {
         };
         prepared.charges.clone_from(&assumed.charges);
         prepared.effects.clone_from(&assumed.effects);
+        prepared.claims = assumed.claimed;
         prepared.effect_keys = self.effect_keys(step, assumed.effects.len());
         prepared.parameters = Arc::new(step.parameters.clone());
     }

@@ -98,6 +98,8 @@ pub(super) struct Current {
     /// The last thing that happened to an attempt.
     pub happened: Option<Happened>,
     pub output: Option<Held>,
+    /// Some call of the step may have had an effect that does harm if repeated: nothing proves that none had.
+    pub may_have_acted: bool,
 }
 
 /// What became of an attempt, before it is judged.
@@ -154,6 +156,7 @@ impl Current {
             wait_ms: 0,
             happened: None,
             output: None,
+            may_have_acted: false,
         }
     }
 

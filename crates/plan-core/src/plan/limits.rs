@@ -105,6 +105,15 @@ fn context(found: &mut Vec<Finding>, context: &Context) {
     if let Some(cents) = policy.per_step_max_cents {
         range(found, "AOS-18", "per_step_max_cents", cents, 0, limits::BUDGET_CENTS_MAX);
     }
+    if let Some(admission) = &policy.admission {
+        for (field, cents) in [
+            ("admission.per_run_max_cents", admission.per_run_max_cents),
+            ("admission.per_day_max_cents", admission.per_day_max_cents),
+            ("admission.per_month_max_cents", admission.per_month_max_cents),
+        ] {
+            cents.into_iter().for_each(|cents| range(found, "AOS-18", field, cents, 0, limits::BUDGET_CENTS_MAX));
+        }
+    }
     range(found, "AOS-18", "alert_threshold_percent", policy.alert_threshold_percent.into(), 0, 100);
     id(found, "policy_version", &policy.policy_version);
     // One more than is listed shows that there are more.

@@ -10,6 +10,7 @@ use crate::behavior::{Behavior, StepBehavior};
 use crate::compare::{self, Aspect, BehaviorDigests, Comparison, Mismatch, Origin, Report, Skipped};
 use crate::cost::CostBasis;
 use crate::digest::{self, BODY_LABEL, Digest};
+use crate::effect::Idempotency;
 use crate::journal::{Body, Class, Entry, Journal, RunFinished, RunMode, RunStart};
 use crate::machine::{Machine, Next, Unknown};
 use crate::plan::FrozenPlan;
@@ -117,7 +118,7 @@ impl<'e> Replayer<'e> {
         };
         let machine = Machine::new(Arc::clone(plan), Arc::clone(catalog), Arc::clone(&options.rules), start);
         Self {
-            machine: machine.assuming(assumptions(original)),
+            machine: machine.assuming(assumptions(original, Idempotency::Keyed)),
             recording: Recording::new(journal.entries(), places),
             places,
             original,

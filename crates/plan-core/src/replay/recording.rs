@@ -113,12 +113,13 @@ impl<'e> Recording<'e> {
     }
 }
 
-/// What the recording says about every step, for those whose request cannot be worked out again.
-pub(super) fn assumptions(original: &Behavior) -> BTreeMap<String, Assumed> {
-    let assume = |step: &crate::behavior::StepBehavior| {
+/// What the recording says about every step, for those whose request cannot be worked out again. How far an effect can
+/// be repeated is not recorded: what was claimed is taken to be of the given class.
+pub(crate) fn assumptions(original: &Behavior, claimed: Idempotency) -> BTreeMap<String, Assumed> {
+    let assume = move |step: &crate::behavior::StepBehavior| {
         let check = step.budget_checks.first();
         let failed = step.finished.as_ref().is_some_and(|finished| finished.status == StepStatus::Failure);
-        let idempotency = if step.claimed { Idempotency::Keyed } else { Idempotency::Natural };
+        let idempotency = if step.claimed { claimed } else { Idempotency::Natural };
         let first = step.effects.first().map(|effect| effect.attempt);
         let of_one_dispatch = step.effects.iter().filter(|effect| Some(effect.attempt) == first);
         Assumed {
@@ -128,6 +129,7 @@ pub(super) fn assumptions(original: &Behavior) -> BTreeMap<String, Assumed> {
             effects: of_one_dispatch
                 .map(|effect| Effect { kind: effect.effect_type.clone(), target: effect.target.clone(), idempotency })
                 .collect(),
+            claimed: step.claimed,
             refused: (check.is_none() && failed).then_some(Cause::ReferenceUnresolved),
             charges: step.attempts.iter().map(|attempt| (attempt.cost_microcents, attempt.cost_basis)).collect(),
         }

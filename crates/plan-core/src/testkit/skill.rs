@@ -72,8 +72,8 @@ impl PureSkill for ScriptedSkill {
 
     fn usage_bound(&self, parameters: &Map<String, Value>) -> Usage {
         let prompt = match parameters.get("prompt") {
-            Some(Value::String(text)) => estimated_tokens(text),
-            Some(other) => estimated_tokens(&other.to_string()),
+            Some(Value::String(text)) => estimated_tokens([text.as_str()]),
+            Some(other) => estimated_tokens([other.to_string().as_str()]),
             None => 0,
         };
         let output_tokens = parameters.get("max_tokens").and_then(Value::as_u64).unwrap_or(0);

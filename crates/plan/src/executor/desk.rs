@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde_json::{Map, Value};
 use tokio::sync::watch;
 
 use super::control::Control;
@@ -15,6 +16,8 @@ pub(super) struct Desk {
     runs: Mutex<BTreeMap<String, AtWork>>,
     /// Hears of every run that is created or goes.
     changed: watch::Sender<()>,
+    /// Whoever lets a run wait or go on: what is kept of that and what the run is told must change together.
+    pub(super) pausing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -78,9 +81,33 @@ impl Desk {
         (admitted, others)
     }
 
+    /// Takes the admission of a run back: something else was in its way.
+    pub(super) fn withdraw(&self, run_id: &str) {
+        if let Some(run) = self.runs().get_mut(run_id) {
+            run.admitted = false;
+        }
+    }
+
+    /// Whether a run is here and has not passed admission.
+    pub(super) fn awaits_admission(&self, run_id: &str) -> bool {
+        self.runs().get(run_id).is_some_and(|run| !run.admitted)
+    }
+
     /// Tells a run something; says whether it hears, which it does not if nobody is at work on it.
     pub(super) fn tell(&self, run_id: &str, change: impl FnOnce(&mut Control)) -> bool {
         self.runs().get(run_id).map(|run| run.control.send_modify(change)).is_some()
+    }
+
+    /// What is to be put into a run's journal, once.
+    pub(super) fn take_facts(&self, run_id: &str) -> Vec<Map<String, Value>> {
+        let mut taken = Vec::new();
+        self.tell(run_id, |control| taken = std::mem::take(&mut control.facts));
+        taken
+    }
+
+    /// Whether anybody is at work on a run.
+    pub(super) fn has(&self, run_id: &str) -> bool {
+        self.runs().contains_key(run_id)
     }
 
     pub(super) fn len(&self) -> usize {

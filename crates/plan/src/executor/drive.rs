@@ -128,13 +128,16 @@ impl<'x> Drive<'x> {
     /// Drives the run until it has ended.
     pub(super) async fn run(mut self) -> Driven<()> {
         loop {
+            self.observe()?;
             if self.machine.boundary() {
                 self.heed().await?;
             }
             let asked = match self.machine.next() {
                 Next::Decide(body) => {
                     self.note(*body)?;
-                    if self.pending.len() >= PENDING_MAX {
+                    // Never between a verdict and the intents it leads to, so that a journal which ends without
+                    // intents tells of a call without effects.
+                    if self.pending.len() >= PENDING_MAX && self.machine.boundary() {
                         self.flush().await?;
                     }
                     continue;
@@ -143,6 +146,7 @@ impl<'x> Drive<'x> {
                 Next::Finished => {
                     self.flush().await?;
                     if let Some(finished) = self.machine.finished() {
+                        self.shared.spent(self.journal.run_id(), finished.total_cost_microcents).await;
                         self.shared.observer.run_finished(self.machine.start(), finished);
                     }
                     return Ok(());
@@ -150,7 +154,7 @@ impl<'x> Drive<'x> {
             };
             // An answer that does not come leaves the question open: what stands in its way is heeded at the top.
             match asked {
-                Asked::Admission => self.admit()?,
+                Asked::Admission => self.admit().await?,
                 Asked::Limiter { step_id, attempt, wait } => {
                     if self.wait(wait).await? {
                         self.limit(step_id, attempt)?;
@@ -177,7 +181,7 @@ impl<'x> Drive<'x> {
             Body::StepFinished(finished) => {
                 self.shared.observer.step_finished(self.machine.start(), finished);
                 self.permit = None;
-                self.settle(finished.status);
+                self.settle(finished);
                 Some(std::mem::take(&mut self.told).observed(&finished.step_id, self.shared.runs.now_ms()))
             }
             _ => None,

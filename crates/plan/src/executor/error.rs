@@ -52,8 +52,8 @@ pub enum ControlError {
     NoRun(String),
     #[error("run {0:?} has ended, and what has ended does not change")]
     Finished(String),
-    /// It is not at work and cannot be put to work. What it was told is kept until it can.
-    #[error("nobody is at work on run {run_id:?}, because it cannot go on here: {reason}; it stops once it can")]
+    /// It is not at work, cannot be put to work, and cannot even be ended. What it was told is kept until it can.
+    #[error("run {run_id:?} can neither go on nor be ended here: {reason}; it stops once it can go on")]
     Stuck { run_id: String, reason: String },
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -10,6 +10,7 @@
 //! One task is the only writer of its run. Runs share nothing that could change how another behaves: budgets are the
 //! plan's, limits are counted by agent, and a call that panics or hangs is one run's answer.
 
+mod closing;
 mod control;
 mod desk;
 mod dispatch;
@@ -22,6 +23,7 @@ mod replay;
 mod reuse;
 mod secrecy;
 mod settings;
+mod spending;
 mod start;
 mod supervise;
 
@@ -39,7 +41,7 @@ use tracing::Instrument;
 use crate::registry::Registry;
 use crate::result::RunResult;
 use crate::secrets::Secrets;
-use crate::store::{Outcome, RunStore, Settlement, StoreError};
+use crate::store::{Outcome, RunStore, Settlement, Status, StoreError};
 
 pub use error::{ControlError, ReplayError, StartError};
 pub use settings::{AgentLimits, ExecutorSettings};
@@ -47,6 +49,7 @@ pub use start::{Start, StartMode, Started};
 
 use desk::Desk;
 use limiter::Limiter;
+use spending::Spending;
 
 /// Told of what happens, for metrics. Nothing is ever decided by it.
 pub trait RunObserver: fmt::Debug + Send + Sync {
@@ -92,6 +95,7 @@ struct Shared {
     settings: ExecutorSettings,
     observer: Arc<dyn RunObserver>,
     limiter: Limiter,
+    spending: Spending,
     desk: Arc<Desk>,
     stopping: watch::Sender<Stopping>,
 }
@@ -116,8 +120,9 @@ impl Executor {
         observer: Arc<dyn RunObserver>,
     ) -> Self {
         let limiter = Limiter::new(settings.agent);
-        let (desk, stopping) = (Arc::default(), watch::Sender::new(Stopping::No));
-        Self { shared: Arc::new(Shared { runs, registry, secrets, settings, observer, limiter, desk, stopping }) }
+        let (spending, desk, stopping) = (Spending::default(), Arc::default(), watch::Sender::new(Stopping::No));
+        let shared = Shared { runs, registry, secrets, settings, observer, limiter, spending, desk, stopping };
+        Self { shared: Arc::new(shared) }
     }
 
     #[must_use]
@@ -138,12 +143,16 @@ impl Executor {
 
     /// The result of a run as it stands; none if there is no such run.
     pub async fn result(&self, run_id: &str) -> Result<Option<RunResult>, StoreError> {
-        let run_id = run_id.to_owned();
-        let read = move |store: &dyn Store| match recovery::load(store, &run_id)? {
+        let id = run_id.to_owned();
+        let read = move |store: &dyn Store| match recovery::load(store, &id)? {
             None => Ok(None),
             Some((run, plan)) => Ok(Some(RunResult::of(&run, &plan, &recovery::bodies(store)))),
         };
-        self.shared.runs.blocking(read).await
+        let mut result = self.shared.runs.blocking::<_, StoreError>(read).await?;
+        if let Some(result) = result.as_mut().filter(|result| result.status == Status::Running) {
+            result.stuck = self.shared.why_stuck(run_id).await?;
+        }
+        Ok(result)
     }
 
     /// Waits until a run has ended; none if there is no such run.

@@ -71,6 +71,18 @@ impl Shared {
             })
             .await
     }
+
+    /// Why nobody goes on with a run that has not ended, if nobody can.
+    pub(super) async fn why_stuck(&self, run_id: &str) -> Result<Option<String>, StoreError> {
+        if self.desk.has(run_id) {
+            return Ok(None);
+        }
+        match self.recovered(run_id).await {
+            Ok(_) => Ok(None),
+            Err(StoreError::Damaged { reason, .. }) => Ok(Some(reason)),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// A run and its plan.
@@ -95,7 +107,7 @@ pub(super) fn bodies(store: &dyn Store) -> impl Fn(&Digest) -> Option<Value> {
     }
 }
 
-fn unfit(run_id: &str, reason: String) -> StoreError {
+pub(super) fn unfit(run_id: &str, reason: String) -> StoreError {
     StoreError::Damaged { what: "run", key: run_id.to_owned(), reason }
 }
 

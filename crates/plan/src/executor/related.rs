@@ -53,17 +53,12 @@ impl Shared {
 
     /// Nobody may try an effect again while it is in doubt.
     async fn check_settled(&self, run: &Run) -> Result<(), StartError> {
-        let Some(stop) = run.finish().and_then(|finish| finish.stop.as_ref()) else {
-            return Ok(());
-        };
-        let in_doubt = run.finish().is_some_and(|finish| Status::from(finish.status) == Status::InDoubt);
-        let Some(step_id) = stop.step_id.clone().filter(|_| in_doubt) else {
-            return Ok(());
-        };
-        match self.runs.settlements().get(&run.run_id, &step_id).await? {
-            Some(_said) => Ok(()),
-            None => Err(StartError::InDoubt { run_id: run.run_id.to_string(), step_id }),
+        for step_id in run.in_doubt() {
+            if self.runs.settlements().get(&run.run_id, step_id).await?.is_none() {
+                return Err(StartError::InDoubt { run_id: run.run_id.to_string(), step_id: step_id.to_owned() });
+            }
         }
+        Ok(())
     }
 }
 

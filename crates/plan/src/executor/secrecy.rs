@@ -28,7 +28,9 @@ impl<'s> Noted<'s> {
         Self { secrets, seen: Mutex::default() }
     }
 
-    /// Puts names in the place of every secret that was looked up, also where it is encoded in base64.
+    /// Puts names in the place of every secret that was looked up: as it is, in base64 with either alphabet and wherever
+    /// in a longer text it stands, and each of these percent-encoded, in URLs as in forms. What was encoded twice, or
+    /// in another way, is not recognised.
     pub(super) fn scrub(self, mut observation: Observation) -> Observation {
         let mut seen = self.seen.into_inner().unwrap_or_else(PoisonError::into_inner);
         if seen.is_empty() {
@@ -56,7 +58,11 @@ impl Secrets for Noted<'_> {
         };
         note(value.clone());
         if value.len() >= ENCODED_BYTES_MIN {
-            (0..3).for_each(|offset| note(encoded(&value, offset)));
+            for offset in 0..3 {
+                let encoded = encoded(&value, offset);
+                note(Zeroizing::new(encoded.replace('+', "-").replace('/', "_")));
+                note(encoded);
+            }
         }
         Ok(value)
     }
@@ -105,10 +111,57 @@ fn cleared(members: Map<String, Value>, seen: &[(Zeroizing<String>, String)]) ->
 
 fn clear_text(text: &mut String, seen: &[(Zeroizing<String>, String)]) {
     for (secret, name) in seen {
+        let named = format!("{REFERENCE}{name}");
         if text.contains(secret.as_str()) {
-            *text = text.replace(secret.as_str(), &format!("{REFERENCE}{name}"));
+            *text = text.replace(secret.as_str(), &named);
+        }
+        // Without these letters there is nothing that is encoded, and most texts have none of them.
+        if text.contains(['%', '+']) {
+            replace_percent_encoded(text, secret, &named);
         }
     }
+}
+
+/// Replaces a secret in which some bytes are written as `%` and two digits, or spaces as `+`.
+fn replace_percent_encoded(text: &mut String, secret: &str, named: &str) {
+    let (mut cleared, mut rest) = (String::new(), text.as_str());
+    while let Some((start, end)) = find_percent_encoded(rest, secret) {
+        cleared.push_str(&rest[..start]);
+        cleared.push_str(named);
+        rest = &rest[end..];
+    }
+    if !cleared.is_empty() {
+        cleared.push_str(rest);
+        *text = cleared;
+    }
+}
+
+fn find_percent_encoded(text: &str, secret: &str) -> Option<(usize, usize)> {
+    let starts = text.char_indices().map(|(start, _)| start);
+    starts.filter_map(|start| Some((start, start + percent_encoded_prefix(&text[start..], secret)?))).next()
+}
+
+/// How many bytes at the beginning of a text stand for a secret, if they do.
+fn percent_encoded_prefix(text: &str, secret: &str) -> Option<usize> {
+    let text = text.as_bytes();
+    let mut length = 0;
+    for wanted in secret.bytes() {
+        let (byte, bytes) = match text.get(length)? {
+            b'%' => match text.get(length + 1..length + 3).and_then(|digits| std::str::from_utf8(digits).ok()) {
+                Some(digits) => (u8::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+')), 3),
+                None => (None, 1),
+            },
+            b'+' if wanted == b' ' => (Some(b' '), 1),
+            byte => (Some(*byte), 1),
+        };
+        // A `%` that begins no number stands for itself.
+        let (byte, bytes) = byte.map_or((text[length], 1), |byte| (byte, bytes));
+        if byte != wanted {
+            return None;
+        }
+        length += bytes;
+    }
+    Some(length)
 }
 
 /// Names of the secrets that parameters mention.
@@ -173,6 +226,47 @@ mod tests {
                 let scrubbed = noted.scrub(Observation::new(Cause::Success, text.clone()));
                 assert!(scrubbed.message.contains("secret://key"), "{before:?} {after:?} {text}");
             }
+        }
+    }
+
+    /// In a URL, in a form, with digits of either case, more or less of it encoded.
+    #[test]
+    fn a_secret_is_found_percent_encoded() {
+        let held = Held::default().with("key", "pä ss+w/rd%&=").with("plain", "s3cr3t-value");
+        let texts = [
+            "?a=p%C3%A4%20ss%2Bw%2Frd%25%26%3D&b=1",
+            "a=p%c3%a4+ss%2bw%2frd%25%26%3d&b=1",
+            "%70%C3%A4%20%73%73%2B%77%2F%72%64%25%26%3D",
+            "pä ss%2Bw/rd%&=",
+            "twice p%C3%A4%20ss%2Bw%2Frd%25%26%3Dp%C3%A4+ss%2Bw%2Frd%25%26%3D",
+            "%73%33cr3t%2Dvalue",
+        ];
+        for text in texts {
+            let noted = Noted::new(&held);
+            noted.secret("key").unwrap();
+            noted.secret("plain").unwrap();
+            let scrubbed = noted.scrub(Observation::new(Cause::Success, text)).message;
+            assert!(scrubbed.contains("secret://"), "{text} became {scrubbed}");
+            assert!(!scrubbed.contains("rd") && !scrubbed.contains("cr3t%"), "{text} became {scrubbed}");
+        }
+        for text in ["100%", "%", "%zz%+1", "p%C3%A4", "%é"] {
+            let noted = Noted::new(&held);
+            noted.secret("key").unwrap();
+            assert_eq!(noted.scrub(Observation::new(Cause::Success, text)).message, text);
+        }
+    }
+
+    #[test]
+    fn both_alphabets_of_base64_are_known() {
+        let held = Held::default().with("key", "\u{3ff}\u{3fe}???>>>~~~");
+        for engine in [&STANDARD, &base64::engine::general_purpose::URL_SAFE] {
+            let noted = Noted::new(&held);
+            noted.secret("key").unwrap();
+            let text = engine.encode("ab\u{3ff}\u{3fe}???>>>~~~cd");
+            assert!(
+                noted.scrub(Observation::new(Cause::Success, text.clone())).message.contains("secret://key"),
+                "{text}"
+            );
         }
     }
 

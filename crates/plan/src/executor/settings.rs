@@ -27,6 +27,12 @@ pub struct AgentLimits {
     pub calls_max: Option<u32>,
     /// Calls in a minute.
     pub calls_per_minute: Option<u32>,
+    /// The largest budget of a run, in cents; a run with a larger one is rejected.
+    pub cents_per_run: Option<u64>,
+    /// What runs started on one day, in UTC, may cost, in cents; a run whose budget does not fit is rejected.
+    pub cents_per_day: Option<u64>,
+    /// The same for one month.
+    pub cents_per_month: Option<u64>,
 }
 
 impl Default for ExecutorSettings {

@@ -57,12 +57,13 @@ impl Shared {
                 None => self.go_on(place).await,
             };
             match driven {
-                Ok(()) | Err(Broken::Stopping) => return,
+                Ok(()) => return self.forget_pause(place).await,
+                Err(Broken::Stopping) => return,
                 Err(Broken::Journal(error)) if is_passing(&error) => {
                     tracing::error!(run_id = place.run_id(), %error, "the run waits for its store");
                 }
                 Err(Broken::Journal(error)) => {
-                    tracing::error!(run_id = place.run_id(), %error, "the run cannot go on");
+                    tracing::error!(run_id = place.run_id(), %error, "the run cannot go on; `macp run show` tells more");
                     return;
                 }
             }
@@ -73,17 +74,31 @@ impl Shared {
         }
     }
 
+    /// A run that has ended, such as by a cancel, waits no more.
+    async fn forget_pause(&self, place: &Place) {
+        if place.control().borrow().paused
+            && let Err(error) = self.keep_pause(place.run_id(), false).await
+        {
+            tracing::warn!(run_id = place.run_id(), %error, "that the run was to wait is kept although it has ended");
+        }
+    }
+
     /// Goes on from where the journal ends.
     async fn go_on(&self, place: &Place) -> Result<(), Broken> {
-        let Some(recovered) = self.recovered(place.run_id()).await? else {
-            return Ok(());
+        let recovered = match self.recovered(place.run_id()).await {
+            Ok(Some(recovered)) if !recovered.run.is_finished() => recovered,
+            Ok(_) => return Ok(()),
+            // Whoever told it to stop may have been stopped before it was ended.
+            Err(error @ StoreError::Damaged { .. }) => match self.kept_cancel(place.run_id()).await? {
+                Some(cancel) => return Ok(self.close(place, &cancel).await?),
+                None => return Err(error.into()),
+            },
+            Err(error) => return Err(error.into()),
         };
-        if recovered.run.is_finished() {
-            return Ok(());
-        }
         if let Some(cancel) = self.kept_cancel(place.run_id()).await? {
             self.desk.tell(place.run_id(), |control| control.cancel = Some(cancel));
         }
+        self.tell_kept_pause(place.run_id()).await?;
         let journal = self.runs.resume(&recovered.run)?;
         let span = run_span(recovered.machine.start());
         Drive::recovered(self, recovered, journal, place.control()).run().instrument(span).await

@@ -6,7 +6,7 @@ use macp_ledger::{Append, AppendError, Store};
 
 use super::ExportedRun;
 use crate::store::sealed::Sealed;
-use crate::store::{JournalError, RunStore, StoreError, bodies, check_run_id, plans};
+use crate::store::{JournalError, RunStore, StoreError, Summary, bodies, check_run_id, plans};
 
 /// What an import did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,11 +69,12 @@ impl RunStore {
         if let Some(is_same) = found {
             return there(is_same);
         }
+        let summary = Summary { imported: true, ..run.summary };
         let append = Append {
             session_id: Arc::clone(&run_id),
             expected_sequence: 0,
             records: run.entries.iter().map(Sealed::record).collect(),
-            index: run.summary.index(true),
+            index: summary.index(true),
         };
         match self.write(append).await? {
             Ok(()) => Ok(Imported::New { run_id, entries }),

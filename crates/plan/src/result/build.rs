@@ -87,6 +87,7 @@ impl RunResult {
             finished_at: run.summary.finished_at_ms.map(stamp),
             duration_ms: run.summary.finished_at_ms.map(|finished| finished.saturating_sub(started)),
             durable: true,
+            stuck: None,
             findings: admission.map_or_else(Vec::new, |admission| admission.findings.clone()),
             cancelled,
             trace_id,
@@ -152,10 +153,12 @@ fn told(
     let fact = |name: &str| facts.and_then(|facts| facts.get(name));
     let number = |name: &str| fact(name).and_then(Value::as_u64);
     let said = fact("message").and_then(Value::as_str).map(str::to_owned);
-    let mut details = finished.details.clone();
-    if let Some(Value::Object(observed)) = fact("details") {
-        details.extend(observed.clone());
-    }
+    // What a skill says of its call stands beside what was decided, never in its place.
+    let mut details = match fact("details") {
+        Some(Value::Object(observed)) => observed.clone(),
+        _ => Map::new(),
+    };
+    details.extend(finished.details.clone());
     if finished.attempt_codes.len() > 1 {
         details.insert("attempt_codes".to_owned(), finished.attempt_codes.clone().into());
     }

@@ -61,6 +61,8 @@ struct Shared {
     settings: SessionSettings,
     notes: Notes,
     starts: [tokio::sync::Mutex<()>; START_LOCKS],
+    /// Whoever has a run follow its execution session: the last to look at the session is the last to tell the run.
+    following: tokio::sync::Mutex<()>,
     /// Runs that a task reports.
     reporting: Mutex<BTreeSet<String>>,
     /// One for every execution session that may be under way.
@@ -83,6 +85,7 @@ impl SessionRuns {
                 settings,
                 notes,
                 starts: std::array::from_fn(|_| tokio::sync::Mutex::default()),
+                following: tokio::sync::Mutex::default(),
                 reporting: Mutex::default(),
                 permits,
                 tasks: Mutex::default(),

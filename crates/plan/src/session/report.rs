@@ -63,7 +63,10 @@ impl SessionRuns {
 
     async fn report_to_the_end(&self, report: Report) {
         let run_id = report.run_id.clone();
-        if self.shared.settings.execution.enabled {
+        if !self.shared.settings.execution.enabled {
+            // Without its session nobody else would let the run go on.
+            self.pause(&run_id, false).await;
+        } else {
             let Ok(_permit) = self.shared.permits.acquire().await else {
                 return;
             };
@@ -94,6 +97,8 @@ impl SessionRuns {
             after = Some(last.run_id.clone());
             for report in page {
                 if self.runs().summary(&report.run_id).await?.is_some() {
+                    // What took its place may have been put down without the run hearing of it.
+                    self.stop_if_superseded(&report.run_id, &report.session_id, &report.commitment_hash).await;
                     self.report(report);
                 } else {
                     self.create_missing(report).await?;
@@ -189,11 +194,11 @@ impl Reporter<'_> {
             Some(found) => match State::from_wire(found.state.into()) {
                 Some(State::Resolved) => return Ok(None),
                 Some(state) if state.is_terminal() => return Err(Stopped::Ended(state)),
-                Some(State::Suspended) => {
-                    self.pause_run(true).await;
+                _ => {
+                    // It may have been suspended, or have gone on, without the run being told: the process went down.
+                    self.follow().await;
                     found.next_seq
                 }
-                _ => found.next_seq,
             },
         };
         for envelope in [messages.start(), messages.request(), messages.accept()] {
@@ -244,14 +249,14 @@ impl Reporter<'_> {
                 Ok(reply) => match (reply.settled, reply.state) {
                     (Settled::Accepted { .. } | Settled::Duplicate { .. } | Settled::Unchanged, _) => {
                         if suspended {
-                            self.pause_run(false).await;
+                            self.follow().await;
                         }
                         return Ok(());
                     }
                     // The run waits as well; the message is sent when the session goes on.
                     (Settled::Rejected(_), Some(State::Suspended)) => {
                         suspended = true;
-                        self.pause_run(true).await;
+                        self.follow().await;
                     }
                     (Settled::Rejected(_), Some(state)) if state.is_terminal() => return Err(Stopped::Ended(state)),
                     (Settled::Rejected(rejection), _) => return Err(Stopped::Refused(rejection)),
@@ -308,8 +313,13 @@ impl Reporter<'_> {
         self.session_runs.stop(&self.report.run_id, &id, &reason).await;
     }
 
-    async fn pause_run(&self, paused: bool) {
-        self.session_runs.pause(&self.report.run_id, paused).await;
+    /// Has the run wait or go on as its session does.
+    async fn follow(&self) {
+        let mut pause = PAUSE_MIN;
+        while !self.session_runs.follow_session_of(&self.report.run_id).await {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
     }
 
     fn messages(&self) -> Messages<'_> {

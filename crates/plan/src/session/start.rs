@@ -6,6 +6,7 @@ use macp_kernel::TTL_MS_MAX;
 use macp_plan_core::digest;
 use macp_plan_core::dry_run::Estimate;
 use macp_plan_core::journal::SessionLink;
+use tokio::sync::MutexGuard;
 
 use super::binding::Bound;
 use super::notes::{EpochNote, Report};
@@ -65,7 +66,7 @@ impl SessionRuns {
 
     async fn start_bound(&self, bound: Bound, request: StartFromSession) -> Result<Started, Error> {
         let commitment = commitment_of(&bound.link, request.epoch);
-        let _turn = self.shared.starts[lock_of(&commitment)].lock().await;
+        let _turn = self.turn(&commitment.session_id, &commitment.commitment_hash).await;
         if let Some(run_id) = self.started(&commitment).await? {
             return Ok(Started { run_id, existing: true });
         }
@@ -106,7 +107,7 @@ impl SessionRuns {
             return Ok(false);
         };
         // A commitment that came while this run was being started did not see it; this run sees it.
-        self.stop_if_superseded(run_id, &link).await;
+        self.stop_if_superseded(run_id, &link.session_id, &link.commitment_hash).await;
         let bound = self.bind(&link.session_id).await?;
         let ttl_ms = self.check_worst_case(&bound)?;
         let request = StartFromSession { epoch: run.start().epoch, ..StartFromSession::first(&link.session_id, "") };
@@ -135,7 +136,7 @@ impl SessionRuns {
         match self.shared.executor.start_as(run_id.clone(), start).await {
             Ok(started) => {
                 // A commitment that came between the check and the admission did not see this run; this run sees it.
-                self.stop_if_superseded(&run_id, &link).await;
+                self.stop_if_superseded(&run_id, &link.session_id, &link.commitment_hash).await;
                 self.report(report);
                 Ok(started)
             }
@@ -158,6 +159,20 @@ impl SessionRuns {
         }
     }
 
+    /// Waits until nobody else starts a run of a commitment or takes its place.
+    pub(super) async fn turn(&self, session_id: &str, commitment_hash: &str) -> MutexGuard<'_, ()> {
+        self.shared.starts[lock_of(session_id, commitment_hash)].lock().await
+    }
+
+    /// The right to start a run of a commitment that nothing has taken the place of, on another way than
+    /// [`SessionRuns::start_from_session`], such as a retry. Nothing takes its place while this is held, which is to be
+    /// until the run is there.
+    pub async fn claim_start(&self, link: &SessionLink) -> Result<MutexGuard<'_, ()>, Error> {
+        let turn = self.turn(&link.session_id, &link.commitment_hash).await;
+        self.check_superseded(link).await?;
+        Ok(turn)
+    }
+
     /// The run that was created for a commitment, if it was.
     async fn started(&self, commitment: &Commitment) -> Result<Option<String>, StoreError> {
         let Some(run_id) = self.runs().admissions().run_of(commitment.clone()).await? else {
@@ -166,8 +181,7 @@ impl SessionRuns {
         Ok(self.runs().summary(&run_id).await?.map(|_| run_id))
     }
 
-    /// Refuses a commitment that another has taken the place of. Whoever starts a run of a session on another way than
-    /// [`SessionRuns::start_from_session`], such as a retry, asks before.
+    /// Refuses a commitment that another has taken the place of.
     pub async fn check_superseded(&self, link: &SessionLink) -> Result<(), Error> {
         match self.shared.notes.superseded(&link.session_id, &link.commitment_hash).await? {
             None => Ok(()),
@@ -252,8 +266,8 @@ fn commitment_of(link: &SessionLink, epoch: u64) -> Commitment {
 }
 
 /// Where a commitment waits for its turn.
-fn lock_of(commitment: &Commitment) -> usize {
-    let name = format!("{}/{}", commitment.session_id, commitment.commitment_hash);
+fn lock_of(session_id: &str, commitment_hash: &str) -> usize {
+    let name = format!("{session_id}/{commitment_hash}");
     let hex = digest::hex_of("aos-start-lock/1", name.as_bytes());
     usize::from_str_radix(&hex[..4], 16).unwrap_or_default() % START_LOCKS
 }

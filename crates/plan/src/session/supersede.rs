@@ -4,17 +4,23 @@
 //! A commitment can name any other, also one its authors have nothing to do with. It counts only if whoever sent it
 //! started the superseded session or sent its Commitment: nobody stops the runs of others by naming them.
 
-use macp_plan_core::journal::SessionLink;
+use std::collections::BTreeSet;
+
+use macp_plan_core::journal::Body;
+use serde_json::{Value, json};
 
 use super::binding::{self, Resolved};
 use super::notes::Superseding;
 use super::settings::SupersededPolicy;
 use super::{SessionRuns, blocking};
 use crate::executor::ControlError;
-use crate::store::{Commitment, Query, Status, StoreError};
+use crate::store::{Commitment, Query, Run, Status, StoreError};
 
 /// Open runs looked at together.
 const PAGE: usize = 256;
+
+/// The fact under which a journal tells which commitment took the place of its run's.
+const SUPERSEDED_BY: &str = "superseded_by";
 
 impl SessionRuns {
     /// Has the effect of a resolved session's commitment on the one it supersedes, if it supersedes one.
@@ -42,9 +48,14 @@ impl SessionRuns {
             commitment_hash: resolved.commitment_hash.clone(),
             committer: resolved.committer.clone(),
         };
-        // The note comes first: whoever starts a run of the superseded commitment looks for it after the admission.
-        self.shared.notes.supersede(&superseded.session_id, &superseded.commitment_hash, by.clone()).await?;
         let (session_id, commitment_hash) = (superseded.session_id, superseded.commitment_hash);
+        {
+            // Whoever starts a run of the superseded commitment has either found this note, or the run is there to be
+            // found below.
+            let _turn = self.turn(&session_id, &commitment_hash).await;
+            self.shared.notes.supersede(&session_id, &commitment_hash, by.clone()).await?;
+        }
+        let mut told = BTreeSet::new();
         for epoch in 1.. {
             let commitment =
                 Commitment { session_id: session_id.clone(), commitment_hash: commitment_hash.clone(), epoch };
@@ -52,19 +63,27 @@ impl SessionRuns {
                 break;
             };
             self.stop_superseded(&run_id, &by).await;
+            told.insert(run_id);
         }
-        self.stop_others(&session_id, &commitment_hash, &by).await
+        self.stop_others(&session_id, &commitment_hash, &by, &told).await
     }
 
     /// Stops the runs of a superseded commitment that were not admitted for it, such as those that try again what an
-    /// admitted one left undone. Being told twice to stop is harmless.
-    async fn stop_others(&self, session_id: &str, commitment_hash: &str, by: &Superseding) -> Result<(), StoreError> {
+    /// admitted one left undone.
+    async fn stop_others(
+        &self,
+        session_id: &str,
+        commitment_hash: &str,
+        by: &Superseding,
+        told: &BTreeSet<String>,
+    ) -> Result<(), StoreError> {
         let mut after = None;
         loop {
             let (session_id, status) = (Some(session_id.to_owned()), Some(Status::Running));
             let query = Query { session_id, status, ..Query::default() };
             let page = self.runs().list(query, after, PAGE).await?;
-            for run in page.runs.iter().filter(|run| run.commitment_hash.as_deref() == Some(commitment_hash)) {
+            let of_commitment = page.runs.iter().filter(|run| run.commitment_hash.as_deref() == Some(commitment_hash));
+            for run in of_commitment.filter(|run| !told.contains(&run.run_id)) {
                 self.stop_superseded(&run.run_id, by).await;
             }
             match page.next {
@@ -74,23 +93,45 @@ impl SessionRuns {
         }
     }
 
-    /// Has a run stopped whose commitment was superseded while it was being started.
-    pub(super) async fn stop_if_superseded(&self, run_id: &str, link: &SessionLink) {
-        match self.shared.notes.superseded(&link.session_id, &link.commitment_hash).await {
+    /// Has a run stopped whose commitment was superseded while nobody could tell it: it was being started, or no process
+    /// was at work on it.
+    pub(super) async fn stop_if_superseded(&self, run_id: &str, session_id: &str, commitment_hash: &str) {
+        match self.shared.notes.superseded(session_id, commitment_hash).await {
             Ok(None) => {}
             Ok(Some(by)) => self.stop_superseded(run_id, &by).await,
             Err(error) => tracing::error!(run = run_id, %error, "whether the run is superseded is not known"),
         }
     }
 
-    /// Cancels a run whose commitment is superseded, unless such runs are to finish.
+    /// Cancels a run whose commitment is superseded, unless such runs are to finish. The journal tells either way.
     pub(super) async fn stop_superseded(&self, run_id: &str, by: &Superseding) {
         if self.shared.settings.superseded == SupersededPolicy::Finish {
-            tracing::info!(run = run_id, superseded_by = by.session_id, "the run is superseded and left to finish");
-            return;
+            return self.let_finish(run_id, by).await;
         }
         let reason = format!("superseded by {} of session {}", by.commitment_hash, by.session_id);
         self.stop(run_id, &by.committer, &reason).await;
+    }
+
+    /// Puts into the journal of a run that it is superseded and left to finish, unless it says so.
+    async fn let_finish(&self, run_id: &str, by: &Superseding) {
+        let told = async {
+            let run = self.runs().load(run_id).await?;
+            if run.is_none_or(|run| run.is_finished() || tells_of(&run, by)) {
+                return Ok(());
+            }
+            let facts = json!({SUPERSEDED_BY: by, "superseded_policy": "finish"});
+            let Value::Object(facts) = facts else { return Ok(()) };
+            self.shared.executor.observe(run_id, facts).await
+        };
+        match told.await {
+            Ok(()) => {
+                tracing::info!(run = run_id, superseded_by = by.session_id, "the run is superseded and left to finish")
+            }
+            Err(ControlError::NoRun(_) | ControlError::Finished(_)) => {}
+            Err(error @ (ControlError::Stuck { .. } | ControlError::Store(_))) => {
+                tracing::error!(run = run_id, %error, "that the run is superseded cannot be put into its journal")
+            }
+        }
     }
 
     /// Cancels a run; one that has ended, or never began, needs no cancelling.
@@ -104,14 +145,25 @@ impl SessionRuns {
         }
     }
 
-    /// Lets a run wait or go on; one that has ended does neither.
-    pub(super) async fn pause(&self, run_id: &str, paused: bool) {
+    /// Lets a run wait or go on; one that has ended does neither. Says whether that is kept.
+    pub(super) async fn pause(&self, run_id: &str, paused: bool) -> bool {
         match self.shared.executor.pause(run_id, paused).await {
             Ok(()) => tracing::debug!(run = run_id, paused, "the run does as its execution session"),
             Err(ControlError::NoRun(_) | ControlError::Finished(_)) => {}
             Err(error @ (ControlError::Stuck { .. } | ControlError::Store(_))) => {
-                tracing::error!(run = run_id, %error, "the run cannot be paused")
+                tracing::error!(run = run_id, paused, %error, "whether the run is to wait cannot be kept");
+                return false;
             }
         }
+        true
     }
+}
+
+/// Whether a run's journal has it that a commitment took the place of its own.
+fn tells_of(run: &Run, by: &Superseding) -> bool {
+    let by = json!(by);
+    run.bodies().any(|body| match body {
+        Body::Observed { facts, .. } => facts.shown().get(SUPERSEDED_BY) == Some(&by),
+        _ => false,
+    })
 }

@@ -7,7 +7,7 @@
 //! long done with. That pass reads index rows alone, a page at a time; only candidates are looked at closer. Doing
 //! something twice is harmless, because admission and notes are idempotent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +50,8 @@ pub(super) struct Watcher {
     events: Receiver<Arc<Lifecycle>>,
     /// Resolved sessions that could not be dealt with, to be tried again. While there are any, the checkpoint stays.
     waiting: BTreeMap<String, Resolved>,
+    /// Runs whose execution session could not be looked at, to be tried again.
+    unfollowed: BTreeSet<String>,
     /// Sessions may have been missed: the index must be gone through.
     behind: bool,
     /// Events were lost since the last tick.
@@ -58,7 +60,7 @@ pub(super) struct Watcher {
 
 impl Watcher {
     pub(super) fn new(session_runs: SessionRuns, events: Receiver<Arc<Lifecycle>>) -> Self {
-        Self { session_runs, events, waiting: BTreeMap::new(), behind: true, gap: false }
+        Self { session_runs, events, waiting: BTreeMap::new(), unfollowed: BTreeSet::new(), behind: true, gap: false }
     }
 
     pub(super) async fn run(mut self) {
@@ -107,12 +109,12 @@ impl Watcher {
         }
     }
 
-    async fn sort(&self, event: &Lifecycle, resolved: &mut Vec<String>) {
+    async fn sort(&mut self, event: &Lifecycle, resolved: &mut Vec<String>) {
         let session = &event.session;
         let run_id = self.session_runs.run_reported_in(session);
         match (event.event, run_id) {
-            (LifecycleEvent::Suspended, Some(run_id)) => self.session_runs.pause(run_id, true).await,
-            (LifecycleEvent::Resumed, Some(run_id)) => self.session_runs.pause(run_id, false).await,
+            // The session may have gone on since: what it is by now is what the run does.
+            (LifecycleEvent::Suspended | LifecycleEvent::Resumed, Some(run_id)) => self.follow(run_id).await,
             (LifecycleEvent::Cancelled | LifecycleEvent::Expired, Some(run_id)) => {
                 let how = if event.event == LifecycleEvent::Cancelled { "cancelled" } else { "expired" };
                 let reason = format!("its execution session was {how}");
@@ -123,9 +125,18 @@ impl Watcher {
         }
     }
 
+    async fn follow(&mut self, run_id: &str) {
+        if !self.session_runs.follow_session_of(run_id).await {
+            self.unfollowed.insert(run_id.to_owned());
+        }
+    }
+
     /// Goes through the past if need be, tries again what failed, and moves the checkpoint.
     async fn tick(&mut self) {
         self.gap = false;
+        for run_id in std::mem::take(&mut self.unfollowed) {
+            self.follow(&run_id).await;
+        }
         let result = async {
             // What breaks off from here on sets it again, and then the checkpoint stays.
             if std::mem::take(&mut self.behind) {
@@ -222,7 +233,7 @@ impl Watcher {
         (self.behind, self.gap) = (true, true);
         let runs: Vec<String> = self.session_runs.shared.reporting().iter().cloned().collect();
         for run_id in runs {
-            self.session_runs.follow_session_of(&run_id).await;
+            self.follow(&run_id).await;
         }
     }
 }
@@ -271,24 +282,27 @@ impl SessionRuns {
         }
     }
 
-    /// Has a run do what the state of its session asks for.
-    async fn follow_session_of(&self, run_id: &str) {
+    /// Has a run do what the state of its session asks for; says whether it does. Whether a run is to wait is
+    /// told here and nowhere else, so that of a suspension and its end the run never heeds the earlier one last.
+    pub(super) async fn follow_session_of(&self, run_id: &str) -> bool {
+        let _turn = self.shared.following.lock().await;
         let id = session_id(run_id);
         let state = match self.shared.engine.session(&id).await {
             Ok(Some(snapshot)) if self.run_reported_in(&snapshot.metadata) == Some(run_id) => snapshot.metadata.state(),
-            Ok(_) => return,
+            Ok(_) => return true,
             Err(error) => {
                 tracing::warn!(run = run_id, %error, "the state of an execution session is not known");
-                return;
+                return false;
             }
         };
         match state {
             SessionState::Suspended => self.pause(run_id, true).await,
             SessionState::Open => self.pause(run_id, false).await,
             SessionState::Cancelled | SessionState::Expired => {
-                self.stop(run_id, &id, "its execution session has ended").await
+                self.stop(run_id, &id, "its execution session has ended").await;
+                true
             }
-            SessionState::Resolved | SessionState::Unspecified => {}
+            SessionState::Resolved | SessionState::Unspecified => true,
         }
     }
 }

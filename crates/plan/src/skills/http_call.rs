@@ -10,16 +10,21 @@ use reqwest::{Method, Url};
 use serde_json::{Map, Value, json};
 
 use super::exchange::{Answer, Exchange, IDEMPOTENCY_KEY, Request};
+use super::fault::Fault;
 use super::{document, metadata};
 use crate::egress;
 use crate::schema::Schema;
-use crate::secrets::{self, Secrets};
+use crate::secrets::{self, Bindings, Secrets};
 use crate::skill::{Call, Calling, Observation, Skill};
 
 pub const ID: &str = "http_call";
 pub const VERSION: &str = "1.2.0";
 
 const REDIRECTS: u32 = 5;
+
+/// The largest answer that is read, in bytes; an operator may set less, never more. It belongs to the version: what a
+/// call can cost at most must not depend on where that is computed again.
+pub const ANSWER_BYTES_MAX: usize = 10 * 1024 * 1024;
 
 /// What a plan may not set: it belongs to the connection, or to the executor.
 const RESERVED: [&str; 12] = [
@@ -63,26 +68,43 @@ pub struct HttpCall {
     metadata: SkillMetadata,
     input: Schema,
     exchange: Exchange,
+    bindings: Bindings,
 }
 
 impl HttpCall {
-    pub(crate) fn new(exchange: Exchange) -> Self {
+    pub(crate) fn new(exchange: Exchange, bindings: Bindings) -> Self {
         let metadata = metadata::http_call();
         let input = Schema::compile(&metadata.input_schema).expect("the skill's own schema compiles");
-        Self { metadata, input, exchange }
+        Self { metadata, input, exchange, bindings }
     }
 
     async fn dispatch(&self, call: Call<'_>) -> Observation {
         let key = call.effect_keys.first().map(String::as_str);
+        if let Err(fault) = self.check_secrets(call.parameters) {
+            return Observation::new(fault.cause, fault.message);
+        }
         let request = match request(call.parameters, key, call.secrets) {
             Ok(request) => request,
             Err(problem) => return Observation::new(Cause::InputInvalid, problem),
         };
         let target = egress::target(&request.url).unwrap_or_default();
+        let sent = request.body.as_ref().map_or(0, Bytes::len);
         match self.exchange.run(request, call.timeout).await {
-            Ok(answer) => observed(&target, answer, flag(call.parameters, "expect_json", false)),
+            Ok(answer) => observed(&target, answer, sent, flag(call.parameters, "expect_json", false)),
             Err(fault) => Observation::new(fault.cause, fault.message),
         }
+    }
+
+    /// Refuses to send a secret where it must not go, before any is looked up. What cannot be read is told when the
+    /// request is put together.
+    fn check_secrets(&self, parameters: &Map<String, Value>) -> Result<(), Fault> {
+        let Some(Ok(url)) = parameters.get("url").and_then(Value::as_str).map(Url::parse) else { return Ok(()) };
+        for (_, value) in headers_of(parameters) {
+            for name in secrets::names(value).unwrap_or_default() {
+                self.bindings.check(name, &url)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -103,9 +125,11 @@ impl PureSkill for HttpCall {
         vec![Effect { kind: "http_request".to_owned(), target, idempotency }]
     }
 
-    /// Bytes are not counted: how many come back is bounded by the operator's settings, not by the parameters.
-    fn usage_bound(&self, _parameters: &Map<String, Value>) -> Usage {
-        used()
+    fn usage_bound(&self, parameters: &Map<String, Value>) -> Usage {
+        // A body that cannot be written is refused before anything is sent.
+        let sent = body(parameters).map_or(0, |body| body.map_or(0, |(bytes, _)| bytes.len()));
+        let answered = if method(parameters) == Method::HEAD { 0 } else { ANSWER_BYTES_MAX };
+        used(sent + answered)
     }
 
     fn success_code(&self) -> &'static str {
@@ -134,8 +158,10 @@ impl Skill for HttpCall {
     }
 }
 
-fn used() -> Usage {
-    Usage { requests: 1, ..Usage::default() }
+/// One request, and the bytes of the bodies that went out and came back. Heads are not counted, nor is what redirects
+/// on the way made of the request.
+fn used(bytes: usize) -> Usage {
+    Usage { requests: 1, bytes: bytes.try_into().unwrap_or(u64::MAX), ..Usage::default() }
 }
 
 fn flag(parameters: &Map<String, Value>, name: &str, default: bool) -> bool {
@@ -190,7 +216,10 @@ fn request(parameters: &Map<String, Value>, key: Option<&str>, secrets: &dyn Sec
         }
         headers.insert(header, value_sent);
     }
-    let body = body(parameters, &mut headers)?;
+    let body = body(parameters)?.map(|(bytes, kind)| {
+        headers.entry(header::CONTENT_TYPE).or_insert(HeaderValue::from_static(kind));
+        bytes
+    });
     if !matches!(method, Method::GET | Method::HEAD)
         && let Some(key) = key
     {
@@ -202,19 +231,18 @@ fn request(parameters: &Map<String, Value>, key: Option<&str>, secrets: &dyn Sec
     Ok(Request { method, url, headers, confidential, body, redirects_max })
 }
 
-fn body(parameters: &Map<String, Value>, headers: &mut HeaderMap) -> Result<Option<Bytes>, String> {
-    let (bytes, kind) = match (parameters.get("body"), parameters.get("body_text").and_then(Value::as_str)) {
+/// The body of a request, and of what type it is unless the plan says otherwise.
+fn body(parameters: &Map<String, Value>) -> Result<Option<(Bytes, &'static str)>, String> {
+    match (parameters.get("body"), parameters.get("body_text").and_then(Value::as_str)) {
         (Some(body), None) => {
             // Canonical, so that every attempt sends the same bytes and a target can compare them.
             let text = macp_wire::canonical::to_string(body).map_err(|error| format!("at /body: {error}"))?;
-            (text.into_bytes(), "application/json")
+            Ok(Some((Bytes::from(text), "application/json")))
         }
-        (None, Some(text)) => (text.as_bytes().to_vec(), "text/plain; charset=utf-8"),
-        (None, None) => return Ok(None),
-        (Some(_), Some(_)) => return Err("at the top: give `body` or `body_text`, not both".to_owned()),
-    };
-    headers.entry(header::CONTENT_TYPE).or_insert(HeaderValue::from_static(kind));
-    Ok(Some(Bytes::from(bytes)))
+        (None, Some(text)) => Ok(Some((Bytes::copy_from_slice(text.as_bytes()), "text/plain; charset=utf-8"))),
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => Err("at the top: give `body` or `body_text`, not both".to_owned()),
+    }
 }
 
 /// An error about a secret and, if a file could not be read, why.
@@ -225,8 +253,9 @@ fn told(error: &secrets::Error) -> String {
     }
 }
 
-fn observed(target: &str, answer: Answer, expect_json: bool) -> Observation {
+fn observed(target: &str, answer: Answer, sent: usize, expect_json: bool) -> Observation {
     let Answer { status, headers, body, retry_after_ms, redirects } = answer;
+    let answered = body.as_ref().map_or(0, Bytes::len);
     let mut output = json!({"status_code": status, "headers": told_headers(&headers)});
     let mut cause = Cause::HttpStatus { status };
     let mut message = format!("{target} answered {status}");
@@ -244,7 +273,7 @@ fn observed(target: &str, answer: Answer, expect_json: bool) -> Observation {
         Err(fault) => return Observation::new(fault.cause, fault.message).with_detail("upstream_status", status),
     }
     let mut observation = Observation::new(cause, message)
-        .with_usage(used())
+        .with_usage(used(sent + answered))
         .with_output(output)
         .with_retry_after_ms(retry_after_ms)
         .with_detail("upstream_status", status);

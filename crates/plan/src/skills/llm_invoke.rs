@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use macp_plan_core::cause::Cause;
-use macp_plan_core::cost::Usage;
+use macp_plan_core::cost::{self, Usage};
 use macp_plan_core::effect::{Effect, Idempotency};
 use macp_plan_core::skill::{PureSkill, SkillMetadata};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
@@ -179,8 +179,7 @@ impl PureSkill for LlmInvoke {
 
     fn usage_bound(&self, parameters: &Map<String, Value>) -> Usage {
         let question = question(parameters);
-        let bytes: usize = question.texts().map(str::len).sum();
-        let input_tokens = u64::try_from(bytes).unwrap_or(u64::MAX).div_ceil(4);
+        let input_tokens = cost::estimated_tokens(question.texts());
         Usage { requests: 1, bytes: 0, input_tokens, output_tokens: question.max_tokens }
     }
 

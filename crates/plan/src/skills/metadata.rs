@@ -84,7 +84,11 @@ pub(super) fn http_call() -> SkillMetadata {
         ]),
         idempotency: IdempotencyClass::PerCall,
         cost_model: cost_model(http_call::ID, http_call::VERSION),
-        constraints: constraints(json!({"schemes": ["https", "http"], "redirects_default": 5})),
+        constraints: constraints(json!({
+            "schemes": ["https", "http"],
+            "redirects_default": 5,
+            "answer_bytes_max": http_call::ANSWER_BYTES_MAX
+        })),
     }
 }
 

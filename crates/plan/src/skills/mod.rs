@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::egress::{self, Egress, Resolver};
-use crate::secrets;
+use crate::secrets::{self, Bindings};
 use crate::skill::Skill;
 use exchange::{Exchange, Trust};
 use http_call::HttpCall;
@@ -45,13 +45,13 @@ pub struct SkillSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// The largest answer that is read, in bytes.
+    /// The largest answer that is read, in bytes; at most [`http_call::ANSWER_BYTES_MAX`].
     pub answer_bytes_max: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { answer_bytes_max: 10 * 1024 * 1024 }
+        Self { answer_bytes_max: http_call::ANSWER_BYTES_MAX }
     }
 }
 
@@ -77,7 +77,11 @@ pub enum SetupError {
     #[error(transparent)]
     Egress(#[from] egress::SettingsError),
     #[error(transparent)]
+    Secret(#[from] secrets::NotABinding),
+    #[error(transparent)]
     Provider(#[from] ProviderError),
+    #[error("egress_max_answer_bytes: {0} is more than the {max} bytes that a call reads", max = http_call::ANSWER_BYTES_MAX)]
+    AnswerBytes(usize),
     #[error("egress_ca_path: the file is not a list of certificates in PEM")]
     Roots(#[source] reqwest::Error),
     #[error(
@@ -98,10 +102,15 @@ pub(crate) fn built_in(
     }
     let trust = Trust { system_roots: settings.trust.system_roots, roots };
     let most = settings.limits.answer_bytes_max;
+    if most > http_call::ANSWER_BYTES_MAX {
+        return Err(SetupError::AnswerBytes(most));
+    }
     let egress = Egress::new(&settings.egress)?;
     let exchange = Exchange::new(egress, Arc::clone(&resolver), &trust, most).map_err(SetupError::Client)?;
+    let keys = settings.providers.iter().filter_map(|provider| provider.api_key.as_ref());
+    let bindings = Bindings::new(&settings.secrets.hosts, keys)?;
     let models = LlmInvoke::new(&settings.providers, &resolver, &trust, most)?;
-    Ok(vec![Arc::new(HttpCall::new(exchange)), Arc::new(models), Arc::new(JsonTransform::new())])
+    Ok(vec![Arc::new(HttpCall::new(exchange, bindings)), Arc::new(models), Arc::new(JsonTransform::new())])
 }
 
 /// Whether a text holds a reference that is still to be resolved; such a text is checked once it is.

@@ -2,7 +2,7 @@
 //! journal is what is believed, then the operator.
 
 use macp_ledger::Store;
-use macp_plan_core::journal::{Body, Output, RunStatus};
+use macp_plan_core::journal::{Body, Output};
 use macp_plan_core::plan::StepStatus;
 
 use super::error::StoreError;
@@ -13,7 +13,7 @@ use super::settlements::{self, Outcome};
 pub(super) enum Holder {
     /// The effect took place, with this output.
     Done(Output),
-    /// It did not, or the step failed: another run may try.
+    /// It did not, as the journal or an operator says: another run may try.
     NotDone,
     /// The run is under way, or nobody knows.
     Unknown,
@@ -24,11 +24,10 @@ pub(super) fn look(store: &dyn Store, run_id: &str, step_id: &str) -> Result<Hol
     let Some(run) = read::load(store, run_id)? else {
         return Ok(Holder::Unknown);
     };
-    let Some(finish) = run.finish() else {
+    if !run.is_finished() {
         return Ok(Holder::Unknown);
-    };
-    let stopped_here = finish.stop.as_ref().is_some_and(|stop| stop.step_id.as_deref() == Some(step_id));
-    if finish.status == RunStatus::InDoubt && stopped_here {
+    }
+    if run.in_doubt().any(|in_doubt| in_doubt == step_id) {
         return Ok(match settlements::find(store, run_id, step_id)?.map(|settlement| settlement.outcome) {
             Some(Outcome::Success) => Holder::Done(Output::default()),
             Some(Outcome::Failure) => Holder::NotDone,

@@ -14,6 +14,7 @@
 mod admissions;
 pub(crate) mod bodies;
 mod claims;
+pub(crate) mod costs;
 pub(crate) mod documents;
 mod error;
 mod holder;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use macp_ledger::{Hash, Head, Store};
-use macp_plan_core::journal::{Body, RunFinished, RunStart};
+use macp_plan_core::journal::{Body, RunFinished, RunStart, RunStatus};
 
 use super::error::{CorruptionKind, StoreError};
 use super::sealed::{Checker, Sealed};
@@ -46,6 +46,21 @@ impl Run {
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.finish().is_some()
+    }
+
+    /// Steps whose effect may have taken place although they failed: the run's process went down while the call was
+    /// out, or what came back proves nothing. An operator says what became of each (AOS-80).
+    pub fn in_doubt(&self) -> impl Iterator<Item = &str> {
+        let stopped = self.finish().filter(|finish| finish.status == RunStatus::InDoubt);
+        let stopped = stopped.and_then(|finish| finish.stop.as_ref()?.step_id.as_deref());
+        let ended = self.bodies().filter_map(move |body| match body {
+            Body::StepFinished(step) => Some(step),
+            _ => None,
+        });
+        ended
+            .filter(move |step| step.leaves_doubt() && stopped != Some(&*step.step_id))
+            .map(|step| step.step_id.as_str())
+            .chain(stopped)
     }
 
     /// Chain hash of the last entry.
@@ -113,12 +128,4 @@ pub fn entries_from(store: &dyn Store, run_id: &str, from_seq: u64, limit: usize
     };
     let records = store.read(run_id, from_seq, limit.min(PAGE_RECORDS_MAX), PAGE_BYTES_MAX)?;
     records.into_iter().map(|record| checker.check(record).map_err(StoreError::from)).collect()
-}
-
-/// The last entry of a run, checked to continue the one before it; `None` if there is no such run.
-pub fn last_entry(store: &dyn Store, run_id: &str) -> Result<Option<Sealed>, StoreError> {
-    let Some(head) = store.head(run_id)? else {
-        return Ok(None);
-    };
-    Ok(entries_from(store, run_id, head.sequence.saturating_sub(1), 1)?.pop())
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use macp_ledger::Store;
 use macp_plan_core::digest;
-use macp_plan_core::journal::{Body, RunStatus};
 use serde::{Deserialize, Serialize};
 
 use super::documents::{SETTLEMENTS, decode, get, put_if_absent};
@@ -47,14 +46,8 @@ impl Settlements {
     pub async fn settle(&self, settlement: Settlement) -> Result<Option<Settlement>, StoreError> {
         blocking(&self.store, move |store| {
             let Settlement { run_id, step_id, .. } = &settlement;
-            let last = read::last_entry(store, run_id)?.ok_or_else(|| StoreError::NoRun(run_id.clone()))?;
-            let in_doubt = match last.body() {
-                Body::RunFinished(run) if run.status == RunStatus::InDoubt => {
-                    run.stop.as_ref().and_then(|stop| stop.step_id.as_ref())
-                }
-                _ => None,
-            };
-            if in_doubt != Some(step_id) {
+            let run = read::load(store, run_id)?.ok_or_else(|| StoreError::NoRun(run_id.clone()))?;
+            if !run.in_doubt().any(|in_doubt| in_doubt == step_id) {
                 return Err(StoreError::NotInDoubt { run_id: run_id.clone(), step_id: step_id.clone() });
             }
             put_if_absent(store, SETTLEMENTS, &key(run_id, step_id), &settlement)

@@ -40,6 +40,9 @@ pub struct Summary {
     pub cost_microcents: u64,
     pub steps_done: u32,
     pub steps_total: u32,
+    /// It was executed elsewhere, and what it cost was paid there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub imported: bool,
 }
 
 /// How a run stands.
@@ -85,6 +88,7 @@ impl Summary {
             cost_microcents: 0,
             steps_done: 0,
             steps_total: u32::try_from(plan.steps.len()).unwrap_or(u32::MAX),
+            imported: false,
         }
     }
 

@@ -1,6 +1,5 @@
 //! What a run can be told: to stop, to wait, that its time is up, that the executor stops.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use macp_plan::executor::{ControlError, Start};
@@ -104,6 +103,59 @@ async fn pause_and_go_on() {
     executor.cancel(&run_id, "olga", "").await.unwrap();
     world.stage.gate.add_permits(1);
     assert_eq!(ended(&executor, &run_id).await.status, Status::Cancelled);
+}
+
+/// AOS-115: a run that is to wait waits after a restart as well, until it is told to go on.
+#[tokio::test]
+async fn pause_outlives_a_restart() {
+    for world in World::both() {
+        let executor = world.executor();
+        let run_id = begin(&executor, plan(0, vec![call("s1", "gate"), call("s2", "200")])).await;
+        world.stage.wait_for_calls(1).await;
+        executor.pause(&run_id, true).await.unwrap();
+        world.stage.gate.add_permits(1);
+        let mut watch = executor.runs().watch(&run_id, 0).await.unwrap().unwrap();
+        while !watch.next().await.unwrap().unwrap().iter().any(|entry| entry.body().kind() == "step_finished") {}
+        executor.shutdown().await;
+
+        let executor = world.executor();
+        assert_eq!(executor.recover().await.unwrap(), 1);
+        tokio::time::sleep(LONG_ENOUGH).await;
+        assert_eq!((world.stage.calls(), executor.live()), (1, 1));
+        executor.pause(&run_id, false).await.unwrap();
+        assert_eq!(ended(&executor, &run_id).await.status, Status::Succeeded);
+        assert!(contents(&*world.store).iter().all(|(kind, ..)| kind != "aos.pause"));
+    }
+}
+
+/// The last word stands, whatever becomes of those who say it; and a run that has ended is forgotten.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_word_about_a_pause_stands() {
+    let world = World::sqlite();
+    let executor = world.executor();
+    let run_id = begin(&executor, plan(0, vec![call("s1", "gate"), call("s2", "200")])).await;
+    world.stage.wait_for_calls(1).await;
+    let words: Vec<_> = (0..20)
+        .map(|number| {
+            let (executor, run_id) = (executor.clone(), run_id.clone());
+            tokio::spawn(async move { executor.pause(&run_id, number % 2 == 0).await })
+        })
+        .collect();
+    for word in words {
+        word.await.unwrap().unwrap();
+    }
+    let kept = || contents(&*world.store).iter().any(|(kind, ..)| kind == "aos.pause");
+    executor.pause(&run_id, false).await.unwrap();
+    assert!(!kept());
+    executor.pause(&run_id, true).await.unwrap();
+    assert!(kept());
+    executor.cancel(&run_id, "olga", "").await.unwrap();
+    world.stage.gate.add_permits(1);
+    assert_eq!(ended(&executor, &run_id).await.status, Status::Cancelled);
+    while executor.live() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!kept());
 }
 
 /// AOS-73: heeded between attempts, and a wait ends with it.
@@ -231,31 +283,4 @@ async fn shutdown_drops_calls_after_its_grace() {
             _ => assert!(claims.is_empty(), "{claims:?}"),
         }
     }
-}
-
-/// A run whose skill is gone cannot end, and whoever cancels it hears why. It is heeded once the skill is back.
-#[tokio::test]
-async fn cancel_of_a_run_that_cannot_go_on() {
-    let world = World::memory();
-    let executor = world.executor();
-    let run_id = begin(&executor, plan(0, vec![call("s1", "gate"), call("s2", "200")])).await;
-    world.stage.wait_for_calls(1).await;
-    executor.shutdown().await;
-    let kit = Arc::clone(&world.registry);
-    let mut world = world.with_registry(|_, _| {});
-    let executor = world.executor();
-    executor.recover().await.unwrap();
-    while executor.live() > 0 {
-        tokio::task::yield_now().await;
-    }
-    let error = executor.cancel(&run_id, "olga", "enough").await.unwrap_err();
-    assert!(matches!(error, ControlError::Stuck { .. }), "{error:?}");
-    assert!(error.to_string().contains("its plan cannot run here"), "{error}");
-    executor.shutdown().await;
-
-    world.registry = kit;
-    world.stage.gate.add_permits(1);
-    let executor = world.executor();
-    executor.recover().await.unwrap();
-    assert_eq!(ended(&executor, &run_id).await.status, Status::Cancelled);
 }

@@ -39,7 +39,8 @@ async fn noise(executor: &Executor) -> Vec<String> {
 /// Budgets, limiters and failures of one agent leave another's runs as they are.
 #[tokio::test(start_paused = true)]
 async fn one_agent_never_changes_another() {
-    let limits = AgentLimits { runs_max: Some(4), calls_max: Some(1), calls_per_minute: Some(4) };
+    let limits =
+        AgentLimits { runs_max: Some(4), calls_max: Some(1), calls_per_minute: Some(4), ..AgentLimits::default() };
     let mut alone = World::memory();
     alone.settings.agent = limits;
     let expected = alone.run(quiet()).await;

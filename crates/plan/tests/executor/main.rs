@@ -6,18 +6,22 @@ mod claims;
 mod control;
 mod corpus;
 mod crash;
+mod doubt;
 mod execution;
 mod faults;
 mod http;
 mod isolation;
 mod log;
+mod metering;
 mod replay;
 mod retry;
 mod secrets;
 #[path = "../skills/server.rs"]
 #[allow(dead_code, reason = "the tests of the skills need more of it")]
 mod server;
+mod spending;
 mod start;
 mod stores;
+mod stuck;
 mod trace;
 mod world;

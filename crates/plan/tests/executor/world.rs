@@ -355,7 +355,7 @@ pub(crate) fn contents(store: &dyn Store) -> Vec<(String, String, Vec<u8>)> {
             found.push((head.session_id.to_string(), place, record.bytes.to_vec()));
         }
     }
-    let kinds = ["plan", "body", "claim", "admission", "request", "settlement", "cancel"];
+    let kinds = ["plan", "body", "claim", "admission", "request", "settlement", "cancel", "pause"];
     for kind in kinds.map(|kind| format!("aos.{kind}")) {
         for document in store.documents(&kind, None, 10_000).unwrap() {
             found.push((kind.clone(), document.key.to_string(), document.bytes.to_vec()));

@@ -97,6 +97,46 @@ async fn suspended_and_resumed() {
     world.stop().await;
 }
 
+/// A run whose session is suspended waits after a restart too, and goes on when the session does: also if the process
+/// went down before the run was told.
+#[tokio::test(flavor = "multi_thread")]
+async fn suspended_over_a_restart() {
+    let (sessions, runs) = (Arc::new(MemoryStore::new()), Arc::new(MemoryStore::new()));
+    let skill = Gate::closed();
+    let over = async || {
+        let settings = SessionSettings::default();
+        World::over(sessions.clone(), runs.clone(), Arc::clone(&skill), settings).await
+    };
+    let world = over().await;
+    world.session_runs.begin().await.unwrap();
+    let run_id = waiting(&world).await;
+    let id = execution_session_id(&run_id);
+    control(&world.engine, &id, EXECUTOR, Input::Suspend { reason: "audit".to_owned() }).await;
+    dealt_with_everything(&world).await;
+    assert!(world.runs().ledger().document("aos.pause", &run_id).unwrap().is_some());
+    world.skill.let_through(1);
+    until("the first step to end", || async { world.runs().summary(&run_id).await.unwrap().unwrap().steps_done >= 1 })
+        .await;
+    world.stop().await;
+
+    // The executor alone knows, before anyone looks at the session.
+    let world = over().await;
+    world.skill.let_through(10);
+    assert_eq!((world.executor.live(), world.skill.begun()), (1, 1));
+    // Nobody watches when the session goes on, as if the process went down right then.
+    control(&world.engine, &id, EXECUTOR, Input::Resume { reason: "done".to_owned() }).await;
+    assert_eq!(world.skill.begun(), 1);
+    world.stop().await;
+
+    let world = over().await;
+    world.session_runs.begin().await.unwrap();
+    let result = world.executor.finished(&run_id).await.unwrap().unwrap();
+    assert_eq!((result.status.as_str(), world.skill.begun()), ("succeeded", 3));
+    world.reported_to_the_end(&run_id).await;
+    assert!(world.runs().ledger().document("aos.pause", &run_id).unwrap().is_none());
+    world.stop().await;
+}
+
 /// The coordinator may follow the session, and can neither report in it nor take over the task.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_else_speaks_in_it() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use macp_ledger::MemoryStore;
 use macp_plan::executor::{Start, StartMode};
 use macp_plan::session::{Reason, SessionSettings, StartFromSession, SupersededPolicy};
+use macp_plan_core::journal::Body;
 use serde_json::Value;
 
 use crate::decision::{Decision, committed, dealt_with_everything};
@@ -24,6 +25,14 @@ fn plans() -> (Value, Value) {
 async fn start_reason(world: &World, session_id: &str) -> Option<Reason> {
     let started = world.session_runs.start_from_session(StartFromSession::first(session_id, "op")).await;
     started.err().and_then(|error| error.refusals().first().map(|refusal| refusal.reason))
+}
+
+/// The session that the journal says took the place of the run's.
+fn superseded_by(body: &Body) -> Option<&str> {
+    match body {
+        Body::Observed { facts, .. } => facts.shown().get("superseded_by")?.get("session_id")?.as_str(),
+        _ => None,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,7 +70,13 @@ async fn what_runs_is_cancelled_or_finishes() {
         world.skill.let_through(10);
         let result = world.executor.finished(&run_id).await.unwrap().unwrap();
         assert_eq!(result.status.as_str(), status, "{policy:?}");
-        if policy == SupersededPolicy::Cancel {
+        // Either way the journal tells.
+        let run = world.runs().load(&run_id).await.unwrap().unwrap();
+        let told: Vec<_> = run.bodies().filter_map(superseded_by).collect();
+        if policy == SupersededPolicy::Finish {
+            assert_eq!(told, [decision.session_id.as_str()]);
+        } else {
+            assert!(told.is_empty());
             let cancelled = result.cancelled.unwrap();
             assert_eq!(cancelled.by, "alice");
             assert!(cancelled.reason.contains(&decision.session_id), "{}", cancelled.reason);
@@ -85,20 +100,22 @@ async fn a_retry_is_cancelled_as_well() {
     world.skill.let_through(1);
     world.executor.finished(&parent_run_id).await.unwrap();
     let link = world.session_runs.bind(&session_id).await.unwrap().link;
-    world.session_runs.check_superseded(&link).await.unwrap();
+    let claim = world.session_runs.claim_start(&link).await.unwrap();
     let mode = StartMode::Retry { parent_run_id, from_step: None };
     let retry = Start { mode, ..Start::execute(frozen(&earlier), "op") };
-    let run_id = world.executor.start(retry).await.unwrap().run_id;
-    world.skill.reached(2).await;
-
+    // What takes its place meanwhile waits until the run is there to be found.
     let mut decision = Decision::standard(&world.engine, "later").await;
     decision.propose_plan(&later).await.commit_instead(&token(&later), &session_id, &hash).await;
+    let run_id = world.executor.start(retry).await.unwrap().run_id;
+    world.skill.reached(2).await;
+    world.session_runs.check_superseded(&link).await.unwrap();
+    drop(claim);
     dealt_with_everything(&world).await;
     assert!(world.runs().ledger().document("aos.cancel", &run_id).unwrap().is_some());
     world.skill.let_through(10);
     let cancelled = world.executor.finished(&run_id).await.unwrap().unwrap().cancelled.unwrap();
     assert_eq!(cancelled.by, "alice");
-    let error = world.session_runs.check_superseded(&link).await.unwrap_err();
+    let error = world.session_runs.claim_start(&link).await.unwrap_err();
     assert_eq!(error.refusals()[0].reason, Reason::Superseded);
     world.stop().await;
 }

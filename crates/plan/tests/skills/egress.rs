@@ -100,7 +100,29 @@ fn private_addresses_need_a_host_or_a_network() {
 #[test]
 fn rules_that_mean_nothing_are_refused() {
     let unusable = |settings: Settings| Egress::new(&settings).expect_err("must be refused").to_string();
-    for host in ["", "*", "*.", "a b", "https://a.example", "*.10.0.0.1", "a.*.example", "a.example:443"] {
+    let long = format!("{}.example", "a".repeat(64));
+    let written = [
+        "",
+        "*",
+        "*.",
+        "*.*",
+        "*.*.example",
+        "**.example",
+        "*example",
+        "a.*",
+        "a.*.example",
+        "a..example",
+        ".example",
+        "*..example",
+        "a b",
+        "https://a.example",
+        "a.example/",
+        "a.example:443",
+        "*.10.0.0.1",
+        "a!b.example",
+        &long,
+    ];
+    for host in written {
         let told = unusable(Settings { allow_hosts: list(&[host]), ..Settings::default() });
         assert!(told.contains("egress_allow_hosts"), "{host}: {told}");
     }

@@ -1,5 +1,6 @@
 //! `http_call`, as long as the server answers: statuses, bodies, headers, what is sent.
 
+use macp_plan::skills::http_call::ANSWER_BYTES_MAX;
 use macp_plan_core::cause::Cause;
 use macp_plan_core::cost::Usage;
 use macp_plan_core::effect::Idempotency;
@@ -42,7 +43,8 @@ async fn statuses_have_their_codes() {
         expect_code(&*skill, &seen, code);
         assert_eq!(seen.output.as_ref().unwrap()["status_code"], status);
         assert_eq!(seen.details["upstream_status"], status);
-        assert_eq!(seen.usage, Some(Usage { requests: 1, ..Usage::default() }));
+        let bytes = body.len() as u64;
+        assert_eq!(seen.usage, Some(Usage { requests: 1, bytes, ..Usage::default() }));
         server.only_request();
     }
 }
@@ -253,4 +255,27 @@ fn parameters_that_cannot_be_sent_are_refused_beforehand() {
     let taken = |parameters: Value| skill.check_input(&object(parameters)).expect("must be taken");
     taken(json!({"url": "https://a.example", "method": "POST", "body": {"any": [1]}, "target_dedupes": true}));
     taken(json!({"url": "{{s1.next}}", "headers": {"x": "secret://{{s1.name}}"}}));
+}
+
+/// AOS-54: bytes are those of the two bodies, and never more than was reserved for them.
+#[tokio::test]
+async fn the_bytes_of_both_bodies_are_counted() {
+    let skill = http(&settings());
+    let cases = [
+        (json!({}), 0, 5),
+        (json!({"method": "POST", "body": {"b": 1, "a": "\u{e9}"}}), r#"{"a":"é","b":1}"#.len(), 5),
+        (json!({"method": "PUT", "body_text": "twelve bytes"}), 12, 5),
+        (json!({"method": "HEAD"}), 0, 0),
+    ];
+    for (mut parameters, sent, answered) in cases {
+        let server = Server::answering(answer(200, &[], if answered == 0 { "" } else { "12345" })).await;
+        parameters["url"] = json!(server.url("/"));
+        let bound = skill.usage_bound(parameters.as_object().unwrap());
+        let seen = call(&*skill, parameters.clone(), PATIENT).await;
+        let usage = seen.usage.unwrap();
+        assert_eq!((usage.requests, usage.bytes), (1, sent as u64 + answered), "{parameters}");
+        assert_eq!(server.only_request().body.len(), sent);
+        let room = if answered == 0 { 0 } else { ANSWER_BYTES_MAX as u64 };
+        assert_eq!((bound.requests, bound.bytes), (1, sent as u64 + room), "{parameters}");
+    }
 }

@@ -44,7 +44,7 @@ fn variables_and_files() {
 
 #[test]
 fn sources_can_be_switched_off() {
-    let settings = Settings { environment_prefix: None, directory: None };
+    let settings = Settings { environment_prefix: None, ..Settings::default() };
     let secrets = Configured::from_variables(settings, environment(&[("MACP_SECRET_A", "x")]));
     assert!(secrets.secret("a").unwrap_err().to_string().contains("no source of secrets is configured"));
 }

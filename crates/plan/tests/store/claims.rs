@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use macp_ledger::Store;
 use macp_plan::store::{Claim, ClaimRequest, Outcome, RunStore, Scope, Settlement, StoreError};
-use macp_plan_core::journal::{Output, RunStatus};
+use macp_plan_core::journal::{Body, EFFECT, EFFECT_UNKNOWN, Output, RunStatus};
 use macp_plan_core::plan::StepStatus;
 use serde_json::json;
 
@@ -140,9 +140,19 @@ async fn a_claim_its_run_never_ended_is_judged_by_the_journal() {
     assert!(matches!(claim(&store, "b").await, Claim::New), "nothing was dispatched");
 }
 
+/// AOS-80: whether the answer was lost with the process, or what came back proves nothing.
 #[tokio::test]
 async fn an_effect_in_doubt_waits_for_the_operator() {
-    for outcome in [Outcome::Success, Outcome::Failure] {
+    let lost = || vec![step_finished("s1", StepStatus::Failure), run_finished(RunStatus::InDoubt)];
+    let failed = || {
+        let mut step = step_finished("s1", StepStatus::Failure);
+        if let Body::StepFinished(step) = &mut step {
+            step.details.insert(EFFECT.to_owned(), EFFECT_UNKNOWN.into());
+        }
+        vec![step, run_finished(RunStatus::Failed)]
+    };
+    let ends = [(Outcome::Success, lost()), (Outcome::Failure, lost())];
+    for (outcome, end) in ends.into_iter().chain([(Outcome::Success, failed()), (Outcome::Failure, failed())]) {
         let store = sample::memory();
         let mut journal = create(&store, "a").await;
         claim(&store, "a").await;
@@ -157,7 +167,6 @@ async fn an_effect_in_doubt_waits_for_the_operator() {
         };
         let early = store.settlements().settle(settlement(outcome, "s1")).await;
         assert!(matches!(early, Err(StoreError::NotInDoubt { .. })), "the run is under way: {early:?}");
-        let end = vec![step_finished("s1", StepStatus::Failure), run_finished(RunStatus::InDoubt)];
         journal.append(end).await.unwrap();
         assert!(matches!(claim(&store, "b").await, Claim::Unfinished { .. }), "never guessed (AOS-80)");
 

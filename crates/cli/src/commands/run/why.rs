@@ -2,7 +2,7 @@
 
 use macp_plan::result::{RunResult, StepResult};
 use macp_plan::store::Status;
-use macp_plan_core::journal::{Stop, StopReason};
+use macp_plan_core::journal::{EFFECT, EFFECT_UNKNOWN, RunMode, Stop, StopReason};
 use macp_plan_core::taxonomy;
 use serde_json::Value;
 
@@ -11,8 +11,20 @@ use crate::text::count;
 
 /// A few sentences: what happened, and what an operator can do.
 pub(super) fn explain(result: &RunResult) -> Vec<String> {
+    let mut told = outcome(result);
+    let doubts = in_doubt_besides(result);
+    // Nothing of the run can be tried again before they are settled.
+    if !doubts.is_empty() && told.last() == Some(&retry(result)) {
+        told.pop();
+    }
+    told.extend(doubts);
+    told
+}
+
+fn outcome(result: &RunResult) -> Vec<String> {
     let run_id = &result.run_id;
     match (result.status, &result.stop) {
+        (Status::Running, _) if result.stuck.is_some() => stuck(result),
         (Status::Running, _) => {
             let done = count(result.steps.len() as u64, "step has", "steps have");
             vec![format!("The run is under way: {done} ended. Follow it with `macp run watch {run_id}`.")]
@@ -25,6 +37,15 @@ pub(super) fn explain(result: &RunResult) -> Vec<String> {
         (_, Some(stop)) => stopped(result, stop),
         (_, None) => vec!["The run ended, and its record does not say why.".to_owned()],
     }
+}
+
+fn stuck(result: &RunResult) -> Vec<String> {
+    let why = result.stuck.as_deref().unwrap_or_default();
+    vec![
+        format!("Nobody is at work on the run, because it cannot go on here: {why}."),
+        "Bring back what is missing and start the server again, and it goes on where it is.".to_owned(),
+        format!("Or end it there: `macp run cancel {} --reason TEXT`.", result.run_id),
+    ]
 }
 
 fn succeeded(result: &RunResult) -> Vec<String> {
@@ -62,18 +83,53 @@ fn cancelled(result: &RunResult, stop: Option<&Stop>) -> Vec<String> {
 
 fn in_doubt(result: &RunResult, stop: &Stop) -> Vec<String> {
     let step_id = stop.step_id.as_deref().unwrap_or_default();
-    let effect = step(result, step_id).and_then(|step| step.outcome.side_effects.last());
-    let (target, key) = match effect {
-        Some(effect) => (format!(" to {}", effect.target), format!(" Its key is {}.", effect.effect_key)),
-        None => (String::new(), String::new()),
-    };
-    let run_id = &result.run_id;
-    vec![
+    let (target, key) = target(step(result, step_id));
+    let mut told = vec![
         format!("The call of step {step_id}{target} was out when the process ended, and its answer is lost."),
         format!("Repeating it could do it twice, so nobody has: find out at the target whether it took place.{key}"),
-        format!("Then say so: `macp run resolve {run_id} --step {step_id} --as success|failure --note TEXT`,"),
-        format!("and go on with `macp run retry {run_id}`."),
-    ]
+    ];
+    told.extend(settle(result, step_id));
+    told
+}
+
+/// Steps that failed although their effect may have taken place, but for the one whose answer is lost.
+fn in_doubt_besides(result: &RunResult) -> Vec<String> {
+    let lost = result.stop.as_ref().filter(|_| result.status == Status::InDoubt).and_then(|stop| stop.step_id.as_ref());
+    let unknown = |step: &&StepResult| step.outcome.details.get(EFFECT).and_then(Value::as_str) == Some(EFFECT_UNKNOWN);
+    let steps = result.steps.iter().filter(unknown).filter(|step| lost != Some(&step.step_id));
+    let told = steps.flat_map(|step| {
+        let (step_id, (target, key)) = (&step.step_id, target(Some(step)));
+        let mut told = vec![
+            format!(
+                "The call of step {step_id}{target} may have taken effect all the same: nothing proves that it did not."
+            ),
+            format!(
+                "Repeating it could do it twice, so nobody does: find out at the target whether it took place.{key}"
+            ),
+        ];
+        told.extend(settle(result, step_id));
+        told
+    });
+    told.collect()
+}
+
+/// How to say what became of an effect, and what follows from that.
+fn settle(result: &RunResult, step_id: &str) -> Vec<String> {
+    let run_id = &result.run_id;
+    let resolve = format!("macp run resolve {run_id} --step {step_id} --as success|failure --note TEXT");
+    match result.mode {
+        // It is compared with its original and never tried again.
+        RunMode::FullReplay => vec![format!("Then you can put it down: `{resolve}`.")],
+        _ => vec![format!("Then say so: `{resolve}`,"), format!("and go on with `macp run retry {run_id}`.")],
+    }
+}
+
+/// Where the last effect of a step went, and under which key.
+fn target(step: Option<&StepResult>) -> (String, String) {
+    match step.and_then(|step| step.outcome.side_effects.last()) {
+        Some(effect) => (format!(" to {}", effect.target), format!(" Its key is {}.", effect.effect_key)),
+        None => (String::new(), String::new()),
+    }
 }
 
 fn budget(result: &RunResult, stop: &Stop) -> Vec<String> {

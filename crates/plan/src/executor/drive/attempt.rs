@@ -5,33 +5,43 @@ use std::sync::Arc;
 use macp_plan_core::cause::Cause;
 use macp_plan_core::check;
 use macp_plan_core::journal::{Admission, AdmissionFinding, Body, LimiterVerdict, Output};
-use serde_json::{Map, json};
 use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::boundary::Wait;
-use super::{Drive, Driven};
+use super::{Broken, Drive, Driven};
 use crate::executor::dispatch::{self, Dispatch};
+use crate::executor::spending::Refusal;
 use crate::store::StoreError;
 
 impl Drive<'_> {
     /// Checks the plan as a whole, and whether its agent may have another run (AOS-68, AOS-19).
-    pub(super) fn admit(&mut self) -> Driven<()> {
+    pub(super) async fn admit(&mut self) -> Driven<()> {
         let plan = Arc::clone(self.machine.plan());
         let findings = check::preflight(&plan, &*self.shared.registry);
         if check::rejection(&findings).is_some() {
             return self.note(Body::Admission(Admission::refused(&findings)));
         }
-        let most = self.shared.settings.agent.runs_max;
-        let (admitted, others) = self.shared.desk.admit(self.journal.run_id(), &plan.plan.agent_id, most);
-        let limits = [("runs_at_work", json!(others)), ("runs_max", json!(most))];
-        let limits: Map<_, _> = limits.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        self.note(Body::Admission(Admission {
-            cause: (!admitted).then_some(Cause::ConcurrencyLimited),
-            // What is left are warnings, which whoever reads the result should see.
-            findings: findings.iter().map(AdmissionFinding::from).collect(),
-            ..Admission { admitted, ..Admission::admitted(limits) }
-        }))
+        let started_at_ms = self.journal.summary().started_at_ms;
+        let admitted = match self.shared.admit(self.journal.run_id(), &plan, started_at_ms).await {
+            Ok(admitted) => admitted,
+            Err(_) if self.shared.is_stopping() => return Err(Broken::Stopping),
+            Err(error) => {
+                self.trouble(&error, "read what its agent has spent").await;
+                return Ok(());
+            }
+        };
+        // Without an error there are only warnings left, which whoever reads the result should see.
+        let warnings = findings.iter().map(AdmissionFinding::from);
+        let mut admission = Admission::admitted(admitted.limits);
+        if let Some(Refusal { cause, finding }) = admitted.refusal {
+            admission.admitted = false;
+            admission.cause = Some(cause);
+            admission.code = Some(finding.code.clone());
+            admission.findings.push(finding);
+        }
+        admission.findings.extend(warnings);
+        self.note(Body::Admission(admission))
     }
 
     pub(super) fn limit(&mut self, step_id: String, attempt: u32) -> Driven<()> {

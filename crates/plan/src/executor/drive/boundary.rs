@@ -30,6 +30,17 @@ pub(super) fn deadline(machine: &Machine, spent_ms: u64) -> Option<Instant> {
 }
 
 impl Drive<'_> {
+    /// Puts down what the run was told for its journal. That moves nothing on, so it may stand anywhere but at the end.
+    pub(super) fn observe(&mut self) -> Driven<()> {
+        if self.control.borrow().facts.is_empty() || self.machine.finished().is_some() {
+            return Ok(());
+        }
+        for facts in self.shared.desk.take_facts(self.journal.run_id()) {
+            self.note(Body::Observed { step_id: None, facts: Informational::new(facts) })?;
+        }
+        Ok(())
+    }
+
     /// Heeds what the run was told, and its deadline. A pause lasts until there is something else to heed.
     pub(super) async fn heed(&mut self) -> Driven<()> {
         loop {
@@ -52,6 +63,7 @@ impl Drive<'_> {
             // A place among the calls that are out is of no use to a run that rests; the call takes one again.
             self.permit = None;
             self.rest(None).await;
+            self.observe()?;
         }
     }
 

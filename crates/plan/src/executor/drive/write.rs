@@ -1,6 +1,6 @@
 //! Writing the journal: what was noted becomes durable, and claims hear what became of them.
 
-use macp_plan_core::journal::Body;
+use macp_plan_core::journal::{Body, StepFinished};
 use macp_plan_core::plan::StepStatus;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -81,12 +81,12 @@ impl Drive<'_> {
         }
     }
 
-    /// What becomes of the claim of a step that ended. There is none left if the step is in doubt: its effect stays
+    /// What becomes of the claim of a step that ended. A step that leaves doubt does not give it back: its effect stays
     /// claimed until an operator has said what became of it.
-    pub(super) fn settle(&mut self, status: StepStatus) {
+    pub(super) fn settle(&mut self, finished: &StepFinished) {
         let output = std::mem::take(&mut self.output);
-        if let Some(claim) = self.claim.take() {
-            let done = matches!(status, StepStatus::Success | StepStatus::Partial);
+        if let Some(claim) = self.claim.take().filter(|_| !finished.leaves_doubt()) {
+            let done = matches!(finished.status, StepStatus::Success | StepStatus::Partial);
             self.settled.push((claim, done.then_some(output)));
         }
     }

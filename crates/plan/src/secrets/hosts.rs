@@ -1,0 +1,56 @@
+//! Which hosts secrets may be sent to. A secret that is bound goes to its hosts and to no other; one that nobody bound
+//! goes wherever a plan may call.
+
+use std::collections::BTreeMap;
+
+use url::Url;
+
+use super::{is_name, same_name};
+use crate::egress::{self, Forbidden, HostRule};
+
+/// A binding that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "bound_secrets: `{0}` is not the name of a secret, `=`, and a host name, an address or `*.` and a name, as in \
+     shop-token=api.shop.example"
+)]
+pub struct NotABinding(String);
+
+/// The hosts of every secret that has some, by the form of its name that all its spellings share.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bindings(BTreeMap<String, Vec<HostRule>>);
+
+impl Bindings {
+    /// Bindings written `name=host`; a secret may have several. What is `kept` is bound to nothing unless it is bound
+    /// here.
+    pub(crate) fn new<'k>(
+        bindings: &[String],
+        kept: impl IntoIterator<Item = &'k String>,
+    ) -> Result<Self, NotABinding> {
+        let mut hosts: BTreeMap<String, Vec<HostRule>> = BTreeMap::new();
+        hosts.extend(kept.into_iter().map(|name| (same_name(name), Vec::new())));
+        for text in bindings {
+            let unreadable = || NotABinding(text.clone());
+            let (name, host) = text.split_once('=').ok_or_else(unreadable)?;
+            let (name, host) = (name.trim(), host.trim());
+            let rule = egress::host_rule(host).filter(|_| is_name(name)).ok_or_else(unreadable)?;
+            hosts.entry(same_name(name)).or_default().push(rule);
+        }
+        Ok(Self(hosts))
+    }
+
+    /// Whether a secret may go where a URL leads.
+    pub(crate) fn check(&self, name: &str, url: &Url) -> Result<(), Forbidden> {
+        let Some(rules) = self.0.get(&same_name(name)) else { return Ok(()) };
+        let host = url.host().ok_or(Forbidden::NoHost)?;
+        match rules.iter().any(|rule| rule.permits(&host)) {
+            true => Ok(()),
+            false => Err(Forbidden::Secret { name: name.to_owned(), host: egress::normal(&host) }),
+        }
+    }
+}
+
+/// Checks bindings without keeping them.
+pub fn check_bindings(bindings: &[String]) -> Result<(), NotABinding> {
+    Bindings::new(bindings, []).map(|_| ())
+}

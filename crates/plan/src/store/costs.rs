@@ -1,0 +1,68 @@
+//! What runs cost, read from the index: it changes in one step with the journals, so that no crash can make it count a
+//! run twice or not at all.
+
+use macp_ledger::{Filter, Store};
+use macp_plan_core::digest::Digest;
+use serde::Deserialize;
+
+use super::documents::{PLANS, damaged, decode};
+use super::error::StoreError;
+use super::run_id;
+use super::summary::{Status, Summary};
+
+/// Index rows read at once.
+const ROWS_AT_ONCE: usize = 1_024;
+
+/// What a run counts with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cost {
+    /// It has ended, and cost so many microcents.
+    Spent(u64),
+    /// It is at work, and has a budget of so many cents.
+    Budget(u64),
+}
+
+/// What is read of a plan.
+#[derive(Deserialize)]
+struct Budgeted {
+    context: Context,
+}
+
+#[derive(Deserialize)]
+struct Context {
+    budget_cents: u64,
+}
+
+/// Goes through the runs that were started here at or after a time. Ids sort by time, newest first, so that older runs
+/// are not read. What a run that was imported cost was paid where it ran.
+pub(crate) fn since(store: &dyn Store, from_ms: u64, mut each: impl FnMut(&Summary, Cost)) -> Result<(), StoreError> {
+    let mut after: Option<String> = None;
+    loop {
+        let heads = store.list(after.as_deref(), ROWS_AT_ONCE, Filter::All)?;
+        for head in &heads {
+            if run_id::started_at_ms(&head.session_id).is_some_and(|started| started < from_ms) {
+                return Ok(());
+            }
+            let summary = Summary::of_head(head)?;
+            if summary.imported || summary.started_at_ms < from_ms {
+                continue;
+            }
+            let cost = match summary.status {
+                Status::Running => Cost::Budget(budget_cents(store, &summary.plan_hash)?),
+                _ => Cost::Spent(summary.cost_microcents),
+            };
+            each(&summary, cost);
+        }
+        match heads.last() {
+            Some(last) if heads.len() == ROWS_AT_ONCE => after = Some(last.session_id.to_string()),
+            _ => return Ok(()),
+        }
+    }
+}
+
+fn budget_cents(store: &dyn Store, hash: &Digest) -> Result<u64, StoreError> {
+    let bytes = store.document(PLANS, hash.as_str())?;
+    let bytes = bytes.ok_or_else(|| damaged(PLANS, hash.as_str(), "it is not there, but a run of it is".to_owned()))?;
+    let plan: Budgeted = decode(PLANS, hash.as_str(), &bytes)?;
+    Ok(plan.context.budget_cents)
+}
