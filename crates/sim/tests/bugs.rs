@@ -29,14 +29,16 @@ fn check(bug: Bug, properties: &[Property]) {
     panic!("{bug} was not found by {missing:?} within {SEEDS_MAX} seeds");
 }
 
+/// By the answer, which leaves before the subscribers hear of anything.
 #[test]
 fn an_acknowledgement_before_the_sync_is_found() {
-    check(Bug::AckBeforeSync, &[Property::Durable, Property::Published]);
+    check(Bug::AckBeforeSync, &[Property::Durable]);
 }
 
+/// By the answer too.
 #[test]
 fn a_failed_append_reported_as_stored_is_found() {
-    check(Bug::LostFlight, &[Property::Durable, Property::Published]);
+    check(Bug::LostFlight, &[Property::Durable]);
 }
 
 #[test]
