@@ -58,7 +58,8 @@ pub fn import(file: ExportFile, store: &dyn Store, progress: &mut dyn FnMut(u64)
     let Some(session) = replayer.into_session() else {
         return Err(replay::Stop::Refused("the history has no entry".to_owned()).into());
     };
-    if session.state().is_open() {
+    // A suspended session can go on where it was suspended, so it has an authority too.
+    if !session.state().is_terminal() {
         return Err(ImportError::Open(session_id.to_string()));
     }
     let entries = records.len() as u64;

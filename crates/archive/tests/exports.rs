@@ -137,6 +137,20 @@ fn import_refuses_open_sessions_and_forged_ones() {
 }
 
 #[test]
+fn import_refuses_a_suspended_session() {
+    const SESSION: &str = "0190f5fe-7b1a-7c3e-8f00-3a7d2b1c4e5f";
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("s.jsonl");
+    let (home, store) = (MemoryStore::new(), MemoryStore::new());
+    let session = common::write(&home, SESSION, common::suspended(SESSION));
+    assert_eq!(session.state(), State::Suspended);
+    assert!(home.head(SESSION).expect("readable").expect("there").open, "time still acts on it");
+    std::fs::write(&path, export(&home, SESSION)).expect("written");
+    assert!(matches!(import(&path, &store), Err(ImportError::Open(id)) if id == SESSION));
+    assert!(store.head(SESSION).expect("readable").is_none(), "a refused import left a trace");
+}
+
+#[test]
 fn a_history_under_another_name_is_found() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("s.jsonl");

@@ -7,7 +7,7 @@ use macp_archive::{ExportFile, Exporter, Keys, Source, Verification, verify};
 use macp_kernel::{Caller, Command, Input, Limits, Session, SignatureCheck, step};
 use macp_ledger::{Append, Hash, IndexUpdate, MemoryStore, Record, Store, record};
 use macp_wire::classic::v1::SessionStartPayload;
-use macp_wire::v1::Envelope;
+use macp_wire::v1::{self, Envelope};
 use prost::Message;
 
 pub const AT: i64 = 1_800_000_000_000;
@@ -42,6 +42,24 @@ pub fn command(envelope: Envelope, signature: SignatureCheck) -> Command {
     }
 }
 
+/// A standard session of alice's that was started and then suspended.
+pub fn suspended(session: &str) -> Vec<Command> {
+    let start = v1::SessionStartPayload {
+        participants: vec!["bob".into()],
+        mode_version: "1.0.0".into(),
+        configuration_version: "cfg-1".into(),
+        ttl_ms: 60_000,
+        ..v1::SessionStartPayload::default()
+    };
+    let start = Envelope {
+        mode: "macp.mode.decision.v1".into(),
+        ..envelope(session, "SessionStart", "m1", "alice", &start.encode_to_vec())
+    };
+    let start = Input::Envelope { envelope: start, signature: SignatureCheck::Absent, registered: Default::default() };
+    let suspend = Input::Suspend { reason: "lunch".into() };
+    [start, suspend].map(|input| Command { caller: Caller::identified("alice"), input }).into()
+}
+
 /// Decides, seals and stores.
 pub fn write(store: &dyn Store, session_id: &str, commands: Vec<Command>) -> Session {
     let mut slot = None;
@@ -57,7 +75,7 @@ pub fn write(store: &dyn Store, session_id: &str, commands: Vec<Command>) -> Ses
     }
     let session = slot.expect("the session was started");
     let index = IndexUpdate {
-        open: session.state().is_open(),
+        open: !session.state().is_terminal(),
         deadline_ms: session.position().deadline_ms,
         state: session.state().to_wire().into(),
         summary: Some(session.summary().encode_to_vec().into()),
