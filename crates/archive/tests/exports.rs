@@ -205,7 +205,7 @@ impl Store for Broken {
     fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure> {
         self.0.list(after, limit, filter)
     }
-    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Head>, Failure> {
+    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<std::sync::Arc<str>>, Failure> {
         self.0.due(now_ms, limit)
     }
     fn next_deadline(&self) -> Result<Option<i64>, Failure> {

@@ -3,6 +3,9 @@
 //! The store's index knows every deadline, so nothing needs to be armed: a short look a few times a second finds what
 //! is due, however many sessions there are and whether or not they are in memory.
 //!
+//! The look gives ids alone. What the index says of a session, which may be a quarter of a megabyte, is read one by one,
+//! and only so much of it is on its way to the shards per look.
+//!
 //! A session may end without being loaded, so the end of its history is checked first: the index must name the last
 //! record, and that record must continue the one before it. What lies further back is found by a load or a
 //! verification. A session that fails the check gets no entry, and one whose entry cannot be written is not tried at
@@ -13,7 +16,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use macp_ledger::{Head, Store, history};
+use macp_ledger::{Head, ReadError, Store, history};
 
 use crate::feed::Feed;
 use crate::panic::contain;
@@ -24,6 +27,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Sessions sent to expire per look: catching up after a long downtime must not crowd out live traffic.
 const DUE_PER_LOOK: usize = 1_000;
+
+/// Bytes of index rows sent per look: what waits in the shards' queues, when a great many long rosters expire at once,
+/// must not be a matter of gigabytes.
+const DUE_BYTES_PER_LOOK: usize = 16 * 1024 * 1024;
 
 /// Looks per tick of eviction.
 const LOOKS_PER_TICK: u32 = 5;
@@ -97,26 +104,45 @@ impl Sweeper {
             }
         };
         let mut before = std::mem::take(&mut self.tried);
-        for head in due {
-            let tried = before.remove(&head.session_id);
+        let mut sent_bytes = 0;
+        for session_id in due {
+            let tried = before.remove(&session_id);
             if self.tried.len() + before.len() >= TRIED_MAX && tried.is_none() {
                 continue;
             }
             if let Some(waiting) = tried.filter(|tried| now < tried.again_at_ms) {
-                self.tried.insert(head.session_id, waiting);
+                self.tried.insert(session_id, waiting);
+                continue;
+            }
+            if sent_bytes >= DUE_BYTES_PER_LOOK {
+                // The next look finds it again.
+                self.tried.extend(tried.map(|tried| (session_id, tried)));
                 continue;
             }
             let wait_ms = tried.map_or(RETRY_MS_MIN, |tried| tried.wait_ms.saturating_mul(2).min(RETRY_MS_MAX));
             let again = Tried { again_at_ms: now.saturating_add(wait_ms), wait_ms };
-            self.tried.insert(Arc::clone(&head.session_id), again);
-            match history::check_end(&*self.store, &head) {
-                Ok(()) => expire(head),
+            match self.still_due(&session_id, now) {
+                Ok(Some(head)) => {
+                    sent_bytes += head.summary.len();
+                    expire(head);
+                }
+                Ok(None) => continue,
                 Err(error) if tried.is_none() => {
-                    tracing::error!(session = &*head.session_id, %error, "session is past its deadline and cannot end");
+                    tracing::error!(session = &*session_id, %error, "session is past its deadline and cannot end");
                 }
                 Err(_logged_before) => {}
             }
+            self.tried.insert(session_id, again);
         }
+    }
+
+    /// The index row of a session that was due a moment ago, unless it has moved on since.
+    fn still_due(&self, session_id: &str, now: i64) -> Result<Option<Head>, ReadError> {
+        let Some(head) = self.store.head(session_id)?.filter(|head| head.open && head.deadline_ms < now) else {
+            return Ok(None);
+        };
+        history::check_end(&*self.store, &head)?;
+        Ok(Some(head))
     }
 
     fn probe(&self) {

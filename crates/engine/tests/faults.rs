@@ -94,7 +94,6 @@ async fn life_5_a_deadline_is_noticed_without_a_touch_and_without_a_load() {
     assert_eq!(created.event, macp_engine::LifecycleEvent::Created);
 
     // A new engine knows neither session, and nobody asks for them.
-    store.loads.store(0, Ordering::SeqCst);
     let second = engine(store.clone(), Options::default());
     let mut lifecycle = second.watch_lifecycle();
     for _ in 0..2 {
@@ -105,9 +104,9 @@ async fn life_5_a_deadline_is_noticed_without_a_touch_and_without_a_load() {
         assert_eq!(expired.session.initiator, "alice");
     }
     assert_eq!(store.open_sessions().expect("countable"), 0);
-    assert_eq!(store.loads.load(Ordering::SeqCst), 0, "a session was loaded to expire");
+    assert_eq!(second.resident_sessions(), 0, "a session was loaded to expire");
     let snapshot = second.session("evicted").await.expect("answered").expect("there");
-    assert_eq!(store.loads.load(Ordering::SeqCst), 1, "a load is counted");
+    assert_eq!(second.resident_sessions(), 1, "what is loaded stays a while");
     assert_eq!(snapshot.metadata.state, 3);
     assert_eq!(snapshot.sequence, 2);
     second.shut_down();

@@ -139,10 +139,10 @@ impl Store for MemoryStore {
         Ok(heads.filter(|head| filter == Filter::All || head.open).take(limit).cloned().collect())
     }
 
-    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Head>, Failure> {
+    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Arc<str>>, Failure> {
         let tables = self.tables();
         let due = tables.open.iter().take_while(|(deadline_ms, _)| *deadline_ms < now_ms).take(limit);
-        Ok(due.map(|(_, id)| tables.sessions[id].head.clone()).collect())
+        Ok(due.map(|(_, id)| Arc::clone(id)).collect())
     }
 
     fn next_deadline(&self) -> Result<Option<i64>, Failure> {

@@ -100,8 +100,10 @@ pub trait Store: Send + Sync + Debug + 'static {
     /// Heads of sessions whose id is greater than `after`, ascending by the bytes of the id.
     fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure>;
 
-    /// Open sessions whose deadline is strictly before `now_ms`, earliest first, then by id.
-    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Head>, Failure>;
+    /// Ids of open sessions whose deadline is strictly before `now_ms`, earliest first, then by id.
+    ///
+    /// Ids alone: very many sessions may be due at once, and nothing bounds what their summaries hold together.
+    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Arc<str>>, Failure>;
 
     /// The earliest deadline of an open session.
     fn next_deadline(&self) -> Result<Option<i64>, Failure>;

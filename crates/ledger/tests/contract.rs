@@ -54,7 +54,7 @@ impl Store for Scratch {
         self.store.list(after, limit, filter)
     }
 
-    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Head>, Failure> {
+    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<std::sync::Arc<str>>, Failure> {
         self.store.due(now_ms, limit)
     }
 

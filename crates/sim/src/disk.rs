@@ -221,11 +221,12 @@ impl Store for Disk {
         Ok(heads.filter(|head| filter == Filter::All || head.open).take(limit).cloned().collect())
     }
 
-    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Head>, Failure> {
+    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Arc<str>>, Failure> {
         let layers = self.readable()?;
-        let mut due: Vec<&Head> = layers.open().filter(|head| head.deadline_ms < now_ms).collect();
-        due.sort_by_key(|head| (head.deadline_ms, Arc::clone(&head.session_id)));
-        Ok(due.into_iter().take(limit).cloned().collect())
+        let due = layers.open().filter(|head| head.deadline_ms < now_ms);
+        let mut due: Vec<_> = due.map(|head| (head.deadline_ms, Arc::clone(&head.session_id))).collect();
+        due.sort();
+        Ok(due.into_iter().map(|(_, session_id)| session_id).take(limit).collect())
     }
 
     fn next_deadline(&self) -> Result<Option<i64>, Failure> {

@@ -318,6 +318,7 @@ impl World {
         self.disk.fail_reads(self.random.chance(read_fails));
         // Like the production sweeper: a failed look is made up for by the next.
         let due = self.disk.due(self.now, DUE_PER_LOOK).unwrap_or_default();
+        let due: Vec<Head> = due.iter().filter_map(|session_id| self.disk.head(session_id).ok().flatten()).collect();
         self.disk.fail_reads(false);
         for head in due {
             if !self.sweeper_heeds(&head) {

@@ -34,7 +34,7 @@ impl Store for Probed {
         self.inner.list(after, limit, filter)
     }
 
-    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Head>, Failure> {
+    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Arc<str>>, Failure> {
         self.inner.due(now_ms, limit)
     }
 
@@ -82,6 +82,14 @@ fn store_session(store: &dyn Store, session_id: &str, deadline_ms: i64, damaged:
     assert!(store.append(&[append]).remove(0).is_ok());
 }
 
+/// Stores a session whose index row is so long.
+fn store_long(store: &dyn Store, session_id: &str, bytes: usize) {
+    let first = record::seal(None, &Entry { sequence: 1, ..Entry::default() });
+    let index = IndexUpdate { open: true, deadline_ms: 1, state: 1, summary: Some(vec![0; bytes].into()) };
+    let append = Append { session_id: session_id.into(), expected_sequence: 0, records: vec![first], index };
+    assert!(store.append(&[append]).remove(0).is_ok());
+}
+
 fn sweeper(store: Arc<dyn Store>) -> (Sweeper, Arc<Health>) {
     let health = Arc::new(Health::default());
     (Sweeper::new(store, Arc::clone(&health), Arc::new(Feed::new(1))), health)
@@ -118,6 +126,17 @@ fn a_session_that_stays_due_is_tried_less_and_less_often() {
     assert!(look(&mut sweeper, 100_000).is_empty());
     health.set(true);
     assert_eq!(look(&mut sweeper, 100_200), ["s"]);
+}
+
+#[test]
+fn a_look_sends_only_so_many_bytes() {
+    let store = Arc::new(MemoryStore::new());
+    for at in 0..10 {
+        store_long(&*store, &format!("long-{at}"), DUE_BYTES_PER_LOOK / 4);
+    }
+    let (mut sweeper, _) = sweeper(store);
+    let sent: Vec<usize> = (0..4).map(|_| look(&mut sweeper, 10).len()).collect();
+    assert_eq!(sent, [4, 4, 2, 0]);
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn list_ids(store: &dyn Store, after: Option<&str>, limit: usize, filter: Filter
 
 #[track_caller]
 fn due_ids(store: &dyn Store, now_ms: i64, limit: usize) -> Vec<String> {
-    store.due(now_ms, limit).expect("due").iter().map(|head| head.session_id.to_string()).collect()
+    store.due(now_ms, limit).expect("due").iter().map(ToString::to_string).collect()
 }
 
 fn empty(store: &dyn Store) {

@@ -111,7 +111,7 @@ impl Model {
         let limit = random.below(4) as usize;
         let mut due: Vec<_> = open.into_iter().filter(|head| head.deadline_ms < now_ms).collect();
         due.sort_by_key(|head| (head.deadline_ms, head.session_id.clone()));
-        due.truncate(limit);
+        let due: Vec<_> = due.into_iter().map(|head| head.session_id).take(limit).collect();
         assert_eq!(store.due(now_ms, limit).unwrap(), due, "{place}");
 
         let id = IDS[random.below(IDS.len() as u64) as usize];

@@ -175,7 +175,7 @@ impl Store for SqliteStore {
         self.readers.list(after, limit, filter)
     }
 
-    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Head>, Failure> {
+    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Arc<str>>, Failure> {
         self.readers.due(now_ms, limit)
     }
 

@@ -35,8 +35,8 @@ const LIST: &str = select_heads!("WHERE id > ?1 ORDER BY id LIMIT ?2");
 const LIST_FIRST: &str = select_heads!("ORDER BY id LIMIT ?1");
 const LIST_OPEN: &str = select_heads!("INDEXED BY sessions_open WHERE open = 1 AND id > ?1 ORDER BY id LIMIT ?2");
 const LIST_OPEN_FIRST: &str = select_heads!("INDEXED BY sessions_open WHERE open = 1 ORDER BY id LIMIT ?1");
-const DUE: &str =
-    select_heads!("INDEXED BY sessions_deadline WHERE open = 1 AND deadline_ms < ?1 ORDER BY deadline_ms, id LIMIT ?2");
+const DUE: &str = "SELECT id FROM sessions INDEXED BY sessions_deadline \
+     WHERE open = 1 AND deadline_ms < ?1 ORDER BY deadline_ms, id LIMIT ?2";
 const NEXT_DEADLINE: &str = "SELECT deadline_ms FROM sessions INDEXED BY sessions_deadline \
      WHERE open = 1 ORDER BY deadline_ms LIMIT 1";
 const OPEN_SESSIONS: &str = "SELECT count(*) FROM sessions INDEXED BY sessions_deadline WHERE open = 1";
@@ -99,8 +99,11 @@ impl Readers {
         })
     }
 
-    pub(super) fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Head>, Failure> {
-        self.with(|connection| heads(connection, DUE, params![now_ms, row_limit(limit)]))
+    pub(super) fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Arc<str>>, Failure> {
+        let id = |row: &Row<'_>| Ok(Arc::from(row.get_ref(0)?.as_str()?));
+        self.with(|connection| {
+            connection.prepare_cached(DUE)?.query_map(params![now_ms, row_limit(limit)], id)?.collect()
+        })
     }
 
     pub(super) fn next_deadline(&self) -> Result<Option<i64>, Failure> {

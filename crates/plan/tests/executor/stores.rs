@@ -174,7 +174,7 @@ impl Store for Failing {
         self.inner.list(after, limit, filter)
     }
 
-    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Head>, Failure> {
+    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Arc<str>>, Failure> {
         self.inner.due(now_ms, limit)
     }
 

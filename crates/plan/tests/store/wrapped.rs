@@ -134,7 +134,7 @@ impl Store for Wrapped {
         self.inner.list(after, limit, filter)
     }
 
-    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Head>, Failure> {
+    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Arc<str>>, Failure> {
         self.inner.due(now_ms, limit)
     }
 
