@@ -9,7 +9,7 @@ use smol_str::SmolStr;
 
 use crate::mode::Extension;
 use crate::policy::{self, Policy};
-use crate::{Limits, Profile, Roster, mode};
+use crate::{LABEL_BYTES_MAX, Limits, Profile, Roster, mode};
 
 /// The one protocol version there is.
 pub const PROTOCOL_VERSION: &str = "1.0";
@@ -41,11 +41,12 @@ pub struct Binding {
     pub labels: Option<Box<Labels>>,
 }
 
-/// What a client attached to a session for others to find it by. Nothing depends on it.
+/// What a client attached to a session for others to find it by, as far as it is short. Nothing depends on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Labels {
+    /// Empty if it is longer than [`LABEL_BYTES_MAX`].
     pub context_id: String,
-    /// Sorted.
+    /// Sorted. None of them if together they take more than [`LABEL_BYTES_MAX`]: part of a list would pass for all of it.
     pub extension_keys: Vec<String>,
 }
 
@@ -139,10 +140,14 @@ impl Binding {
 impl Labels {
     /// None when there is nothing to keep.
     pub(crate) fn of(payload: &v1::SessionStartPayload) -> Option<Box<Self>> {
-        if payload.context_id.is_empty() && payload.extensions.is_empty() {
-            return None;
-        }
-        let extension_keys = payload.extensions.keys().cloned().collect();
-        Some(Box::new(Labels { context_id: payload.context_id.clone(), extension_keys }))
+        let context_id =
+            Some(&payload.context_id).filter(|id| id.len() <= LABEL_BYTES_MAX).cloned().unwrap_or_default();
+        let taken: usize = payload.extensions.keys().map(|key| size_of::<String>() + key.len()).sum();
+        let extension_keys: Vec<_> = match taken <= LABEL_BYTES_MAX {
+            true => payload.extensions.keys().cloned().collect(),
+            false => Vec::new(),
+        };
+        let is_empty = context_id.is_empty() && extension_keys.is_empty();
+        (!is_empty).then(|| Box::new(Labels { context_id, extension_keys }))
     }
 }

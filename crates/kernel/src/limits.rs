@@ -20,6 +20,11 @@ pub const PARTICIPANTS_MAX: usize = 1000;
 /// Whoever likes may write to a session that lists none, and an answer must stay small.
 pub const ACTIVITY_SHOWN_MAX: usize = PARTICIPANTS_MAX;
 
+/// Longest context id that is told of a session, and most room its extension keys may take together, in bytes. The
+/// standard lets both be of any length and a start is never refused for them; but they are in memory, in the index and in
+/// every list, so what takes more room is in the first entry alone.
+pub const LABEL_BYTES_MAX: usize = 16_384;
+
 /// Longest value of one Multi-Round contribution, in bytes. The current value of every participant stays in memory
 /// and all of them enter the resolution.
 pub const CONTRIBUTION_BYTES_MAX: usize = 65_536;

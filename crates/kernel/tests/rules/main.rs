@@ -11,6 +11,7 @@ mod policy_properties;
 mod profile;
 mod replay;
 mod signature;
+mod standard_core;
 mod standard_modes;
 mod trace;
 mod wire;

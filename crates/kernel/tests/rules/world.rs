@@ -201,6 +201,12 @@ impl World {
         self.slots.get(SESSION).and_then(Option::as_ref).expect("the session was started")
     }
 
+    /// A session by its id.
+    #[track_caller]
+    pub(crate) fn session_named(&self, session_id: &str) -> &Session {
+        self.slots.get(session_id).and_then(Option::as_ref).expect("the session was started")
+    }
+
     pub(crate) fn exists(&self, session_id: &str) -> bool {
         self.slots.get(session_id).is_some_and(Option::is_some)
     }
