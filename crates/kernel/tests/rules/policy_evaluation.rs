@@ -1,8 +1,8 @@
 //! STD-POL-13 to STD-POL-30, STD-CMT-3 and the thresholds of STD-QUOR-3: what a bound policy says to a Commitment.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use macp_kernel::policy::evaluate::{self, Ballot, DecisionFacts};
+use macp_kernel::policy::evaluate::{self, Ballot, Ballots, DecisionFacts};
 use macp_kernel::policy::{
     Denial, DenialCode, Objections, Policy, Rules, Threshold, VoteQuorum, Weights, builtins, default_policy, denied,
 };
@@ -37,20 +37,21 @@ struct Happened {
     roster: Roster,
     evaluations: Vec<f64>,
     objectors: Vec<&'static str>,
-    votes: BTreeMap<SmolStr, BTreeMap<SmolStr, Ballot>>,
+    ballots: Ballots,
 }
 
 impl Happened {
     fn nothing() -> Self {
         let roster = Roster::new(["alice", "bob", "carol"]);
-        Happened { roster, evaluations: Vec::new(), objectors: Vec::new(), votes: BTreeMap::new() }
+        Happened { roster, evaluations: Vec::new(), objectors: Vec::new(), ballots: Ballots::default() }
     }
 
     /// Votes as words: `alice+ bob- carol0`, and `p2:alice+` for a vote on another proposal than the first.
     fn votes(votes: &str) -> Self {
         let mut happened = Happened::nothing();
         for vote in votes.split_whitespace() {
-            let (proposal, vote) = vote.split_once(':').unwrap_or(("p1", vote));
+            // All proposals count together.
+            let (_, vote) = vote.split_once(':').unwrap_or(("p1", vote));
             let (voter, ballot) = vote.split_at(vote.len() - 1);
             let ballot = match ballot {
                 "+" => Ballot::Approve,
@@ -58,7 +59,7 @@ impl Happened {
                 "0" => Ballot::Abstain,
                 other => panic!("{other} is no ballot"),
             };
-            happened.votes.entry(proposal.into()).or_default().insert(voter.into(), ballot);
+            happened.ballots.cast(voter.into(), ballot);
         }
         happened
     }
@@ -79,7 +80,7 @@ impl Happened {
             highest_confidence: self.evaluations.iter().copied().reduce(f64::max),
             critical_objections: self.objectors.len() as u64,
             critical_objectors: &critical_objectors,
-            votes: &self.votes,
+            ballots: &self.ballots,
         };
         evaluate::decision(policy, &facts, positive)
     }

@@ -24,7 +24,7 @@ use smol_str::SmolStr;
 use super::{COMMITMENT, Place, authorize_participant, check_not_blank, commitment, decode, names, sender_place};
 use crate::limits::check_length;
 use crate::mode::{Determinism, Mode, Response, Spec, Start, View};
-use crate::policy::evaluate::{self, Ballot, DecisionFacts};
+use crate::policy::evaluate::{self, Ballot, Ballots, DecisionFacts};
 use crate::{Profile, Rejection, SESSION_START};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,8 +36,8 @@ pub enum Phase {
     Committed,
 }
 
-/// What the policy asks of evaluations and objections is kept up to date with every message, so that a Commitment need
-/// not read those lists. Votes, one per participant and proposal, are counted when it comes.
+/// What the policy asks of evaluations, objections and votes is kept up to date with every message, so that a Commitment
+/// need not read those lists.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     phase: Phase,
@@ -52,6 +52,7 @@ pub struct State {
     highest_confidence: Option<f64>,
     critical_objections: u64,
     critical_objectors: BTreeSet<SmolStr>,
+    ballots: Ballots,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -160,7 +161,8 @@ impl Mode for Decision {
                 state.objections.push(objection);
             }
             Change::Voted { proposal_id, sender, ballot } => {
-                state.votes.entry(proposal_id).or_default().insert(sender, ballot);
+                state.votes.entry(proposal_id).or_default().insert(sender.clone(), ballot);
+                state.ballots.cast(sender, ballot);
                 state.phase = Phase::Voting;
             }
             Change::Committed => state.phase = Phase::Committed,
@@ -267,7 +269,7 @@ fn judge_commitment(view: &View<'_>, state: &State, envelope: &Envelope) -> Resu
         highest_confidence: state.highest_confidence,
         critical_objections: state.critical_objections,
         critical_objectors: &state.critical_objectors,
-        votes: &state.votes,
+        ballots: &state.ballots,
     };
     evaluate::decision(view.policy, &facts, payload.outcome_positive)?;
     Ok(Response::PersistAndResolve { change: Change::Committed, resolution: envelope.payload.clone() })

@@ -1,12 +1,12 @@
 //! What a policy says to the Commitment of a decision session: every reason against it, in a fixed order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use smol_str::SmolStr;
 
 use super::super::{Denial, DenialCode, ObjectionAction, Policy, VoteQuorum, denied};
 use super::check_guards;
-use super::tally::{self, Ballot, Outcome, Tally};
+use super::tally::{Ballots, Outcome, Tally};
 use crate::{Rejection, Roster};
 
 /// What has happened in a decision session, as far as policies ask.
@@ -20,8 +20,7 @@ pub struct DecisionFacts<'a> {
     /// Each counts, also several by one sender.
     pub critical_objections: u64,
     pub critical_objectors: &'a BTreeSet<SmolStr>,
-    /// By proposal and voter.
-    pub votes: &'a BTreeMap<SmolStr, BTreeMap<SmolStr, Ballot>>,
+    pub ballots: &'a Ballots,
 }
 
 /// Holds the Commitment of a decision session to its policy (STD-POL-13 to STD-POL-19).
@@ -90,7 +89,7 @@ fn vote_quorum(policy: &Policy, facts: &DecisionFacts<'_>) -> Option<Denial> {
     if !policy.rules.commitment.require_vote_quorum {
         return None;
     }
-    let voters = tally::voters(facts.votes);
+    let voters = facts.ballots.voters();
     let (met, message) = match policy.rules.voting.quorum {
         VoteQuorum::Count(needed) => {
             (voters as f64 >= needed, format!("not enough participants have voted (voted: {voters}, needed: {needed})"))
@@ -107,7 +106,7 @@ fn vote_quorum(policy: &Policy, facts: &DecisionFacts<'_>) -> Option<Denial> {
 
 /// STD-POL-18 and STD-POL-19.
 fn votes(policy: &Policy, facts: &DecisionFacts<'_>, positive: bool) -> Option<Denial> {
-    let tally = tally::count(&policy.rules.voting, facts.votes, facts.roster)?;
+    let tally = facts.ballots.count(&policy.rules.voting, facts.roster)?;
     let Tally { approvals, rejections, .. } = tally;
     if !positive {
         return decline(policy, &tally);

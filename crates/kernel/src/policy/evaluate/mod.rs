@@ -7,7 +7,7 @@ mod decision;
 mod tally;
 
 pub use decision::{DecisionFacts, decision};
-pub use tally::Ballot;
+pub use tally::{Ballot, Ballots};
 
 use super::{Authority, Denial, DenialCode, Policy, SCHEMA_VERSIONS, Threshold, denied};
 use crate::{Rejection, Roster};
