@@ -121,7 +121,14 @@ pub fn apply(slot: &mut Option<Session>, entry: &Entry, change: Change) {
     session.position.sequence = entry.sequence;
     match change {
         Change::Start(_) => unreachable!("done above"),
-        Change::Message { mode, resolution } => apply_message(session, entry, mode, resolution),
+        Change::Message { mode, resolution } => {
+            let (awaited, resolves) = (session.mode_state.awaited(), resolution.is_some());
+            apply_message(session, entry, mode, resolution);
+            // Then it moves nothing, and finding the time again would be a walk over all pauses.
+            if !resolves && session.mode_state.awaited() == awaited {
+                return;
+            }
+        }
         Change::Suspend => {
             session.suspension.begin(entry.accepted_at_unix_ms);
             session.position.state = State::Suspended;
@@ -256,3 +263,6 @@ pub fn step(slot: &mut Option<Session>, command: &Command, now: i64, limits: &Li
     };
     Outcome { entries, settled }
 }
+
+#[cfg(test)]
+mod tests;

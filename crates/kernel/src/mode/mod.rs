@@ -102,6 +102,12 @@ pub trait Mode {
         Ok(())
     }
 
+    /// Names what [`Mode::scheduled`] is about. As long as it has the same name, only a pause can move its time, so that
+    /// nobody has to ask for it again.
+    fn awaited(_state: &Self::State) -> Option<usize> {
+        None
+    }
+
     /// What the mode will say by itself, and when.
     fn scheduled(_view: &View<'_>, _state: &Self::State) -> Option<Scheduled> {
         None
@@ -157,6 +163,10 @@ macro_rules! modes {
         impl State {
             pub(crate) fn authorize(&self, view: &View<'_>, envelope: &Envelope) -> Result<(), Rejection> {
                 match self { $(State::$kind(state) => <$mode as Mode>::authorize(view, state, envelope),)+ }
+            }
+
+            pub(crate) fn awaited(&self) -> Option<usize> {
+                match self { $(State::$kind(state) => <$mode as Mode>::awaited(state),)+ }
             }
 
             pub(crate) fn scheduled(&self, view: &View<'_>) -> Option<Scheduled> {

@@ -121,6 +121,10 @@ impl Mode for Handoff {
         implicit::check_client(envelope)
     }
 
+    fn awaited(state: &State) -> Option<OfferAt> {
+        state.open().map(|_| state.offers.len() - 1)
+    }
+
     fn scheduled(view: &View<'_>, state: &State) -> Option<Scheduled> {
         implicit::scheduled(view, state.open()?)
     }
