@@ -3,7 +3,10 @@
 use macp_wire::v1::{Envelope, ProgressPayload, SignalPayload};
 use prost::Message;
 
-use super::{bind_sender, check_lengths, check_payload, check_rate, check_scope, check_signature, check_version};
+use super::{
+    bind_sender, check_lengths, check_payload, check_rate, check_scope, check_signature, check_version, standard,
+};
+use crate::limits::check_length;
 use crate::{Caller, Credential, Limits, Rejection, SignatureCheck};
 
 const SIGNAL: &str = "Signal";
@@ -72,7 +75,10 @@ fn screen_classic<'a>(envelope: &'a Envelope, caller: &'a Caller, limits: &Limit
 fn screen_standard<'a>(envelope: &'a Envelope, caller: &'a Caller, limits: &Limits) -> Result<&'a str, Rejection> {
     standard_shape(envelope, limits)?;
     let sender = bind_sender(envelope, caller)?;
-    check_lengths(envelope, sender)?;
+    check_length("session_id", &envelope.session_id)?;
+    check_length("sender", sender)?;
+    check_length("mode", &envelope.mode)?;
+    standard::check_message_id_length(envelope)?;
     Ok(sender)
 }
 

@@ -181,13 +181,19 @@ pub(super) fn screen<'a>(envelope: &'a Envelope, caller: &'a Caller, limits: &Li
     let sender = bind_sender(envelope, caller)?;
     check_length("message_type", &envelope.message_type)?;
     check_length("sender", sender)?;
-    if envelope.message_id.len() > STANDARD_MESSAGE_ID_BYTES_MAX {
-        return Err(Rejection::invalid(format!(
-            "message_id is {} bytes long, at most {STANDARD_MESSAGE_ID_BYTES_MAX} are allowed",
-            envelope.message_id.len()
-        )));
-    }
+    check_message_id_length(envelope)?;
     Ok(sender)
+}
+
+/// The same for whatever the standard knows, Signals and Progress included.
+pub(super) fn check_message_id_length(envelope: &Envelope) -> Result<(), Rejection> {
+    if envelope.message_id.len() <= STANDARD_MESSAGE_ID_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Rejection::invalid(format!(
+        "message_id is {} bytes long, at most {STANDARD_MESSAGE_ID_BYTES_MAX} are allowed",
+        envelope.message_id.len()
+    )))
 }
 
 /// The shape of an envelope, whoever sends it. Signals and Progress have one of their own.

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use macp_kernel::{Caller, LABEL_BYTES_MAX};
-use macp_wire::v1::{Envelope, SessionStartPayload};
+use macp_kernel::{Caller, ID_BYTES_MAX, LABEL_BYTES_MAX, STANDARD_MESSAGE_ID_BYTES_MAX};
+use macp_wire::modes::decision::v1::ProposalPayload;
+use macp_wire::v1::{Envelope, ProgressPayload, SessionStartPayload};
 use prost::Message;
 
 use crate::world::{World, envelope, word};
@@ -44,6 +45,34 @@ fn started(payload: &SessionStartPayload) -> World {
     let mut world = World::new();
     expect(&mut world, message("SessionStart", "start", payload), "accepted");
     world
+}
+
+/// A message id has no form, so whatever has one gets the same generous bound.
+#[test]
+fn std_core_4_message_ids_have_one_bound() {
+    let longest = "m".repeat(STANDARD_MESSAGE_ID_BYTES_MAX);
+    let too_long = format!("{longest}m");
+    let proposal = ProposalPayload { proposal_id: "p".into(), option: "go".into(), ..ProposalPayload::default() };
+    let mut world = started(&payload());
+    expect(&mut world, message("Proposal", &longest, &proposal), "accepted");
+    expect(&mut world, message("Proposal", &too_long, &proposal), "INVALID_ENVELOPE");
+
+    let alice = || Caller::identified("alice");
+    let progress = |message_id: &str| message("Progress", message_id, &ProgressPayload::default());
+    let signal = Envelope { session_id: String::new(), ..envelope("Signal", "") };
+    for ambient in [signal, progress("")] {
+        for (message_id, taken) in [(&longest, true), (&too_long, false)] {
+            let ambient = Envelope { message_id: message_id.clone(), ..ambient.clone() };
+            assert_eq!(world.relay(alice(), &ambient).is_ok(), taken, "{} of {}", ambient.message_type, message_id.len());
+        }
+    }
+    // What names a session or a mode names none that can exist.
+    for spoilt in [
+        Envelope { session_id: "s".repeat(ID_BYTES_MAX + 1), ..progress("m") },
+        Envelope { mode: "m".repeat(ID_BYTES_MAX + 1), ..progress("m") },
+    ] {
+        assert!(world.relay(alice(), &spoilt).is_err());
+    }
 }
 
 /// A start is never refused for its labels, and long ones stay in its first entry: not in memory, not in the index.
