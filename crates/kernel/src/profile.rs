@@ -6,7 +6,10 @@ use macp_wire::v1::Envelope;
 use prost::Message;
 
 use crate::session_id::is_unguessable;
-use crate::{Credential, Limits, PARTICIPANTS_MAX, Registered, Rejection, TTL_MS_MAX, mode};
+use crate::{
+    Credential, ID_BYTES_MAX, Limits, PARTICIPANTS_MAX, Registered, Rejection, STANDARD_MESSAGE_ID_BYTES_MAX,
+    TTL_MS_MAX, mode,
+};
 
 /// A set of rules. Chosen once, recorded in the first entry, never changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,13 +114,15 @@ fn is_standard_start(envelope: &Envelope) -> bool {
     };
     let mut distinct = std::collections::BTreeSet::new();
     !envelope.message_id.is_empty()
+        && envelope.message_id.len() <= STANDARD_MESSAGE_ID_BYTES_MAX
         && is_unguessable(&envelope.session_id)
-        && !start.mode_version.trim().is_empty()
+        && start.mode_version == mode::Kind::Decision.spec().version
         && !start.configuration_version.trim().is_empty()
+        && start.configuration_version.len() <= ID_BYTES_MAX
         && (1..=TTL_MS_MAX).contains(&start.ttl_ms)
         && start.participants.len() <= PARTICIPANTS_MAX
-        && start.participants.iter().all(|name| {
-            let name = name.trim();
-            !name.is_empty() && distinct.insert(name)
+        && start.participants.iter().all(|participant| {
+            let name = participant.trim();
+            !name.is_empty() && participant.len() <= ID_BYTES_MAX && distinct.insert(name)
         })
 }

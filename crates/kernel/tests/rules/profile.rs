@@ -65,8 +65,11 @@ fn profile_2_a_standard_start_without_a_credential_hears_so() {
 #[test]
 fn profile_2_anything_less_than_a_standard_start_is_classic() {
     type Spoil = fn(&mut SessionStartPayload);
-    let cases: [(&str, Spoil, &str); 7] = [
+    let cases: [(&str, Spoil, &str); 10] = [
         ("no mode_version", |start| start.mode_version.clear(), "accepted"),
+        ("a mode_version nobody offers", |start| start.mode_version = "9.9.9".into(), "INVALID_ENVELOPE"),
+        ("an endless configuration_version", |start| start.configuration_version = "x".repeat(257), "INVALID_ENVELOPE"),
+        ("an endless participant", |start| start.participants.push("x".repeat(257)), "INVALID_ENVELOPE"),
         ("no configuration_version", |start| start.configuration_version.clear(), "accepted"),
         ("a blank configuration_version", |start| start.configuration_version = " ".into(), "accepted"),
         ("no ttl", |start| start.ttl_ms = 0, "accepted"),
