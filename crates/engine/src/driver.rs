@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::feed::Feed;
 use crate::gate::{Gate, Permit};
+use crate::loader::Load;
 use crate::panic::contain;
 use crate::writer::Batch;
 use crate::{Answer, Effect, Error, Event, Observer, Outgoing, Shard};
@@ -34,7 +35,7 @@ pub(crate) struct Waiter {
 pub(crate) struct Wiring {
     pub(crate) index: usize,
     pub(crate) events: mpsc::UnboundedReceiver<Event<Waiter>>,
-    pub(crate) loads: Arc<Mutex<Sender<Arc<str>>>>,
+    pub(crate) loads: Arc<Mutex<Sender<Load>>>,
     pub(crate) batches: Sender<Batch>,
     pub(crate) feed: Arc<Feed>,
     pub(crate) gate: Arc<Gate>,
@@ -108,9 +109,9 @@ async fn give_way() {
 
 fn perform(effect: Effect<Waiter>, wiring: &Wiring) {
     match effect {
-        Effect::Load(session_id) => {
+        Effect::Load(load) => {
             let loads = wiring.loads.lock().unwrap_or_else(PoisonError::into_inner);
-            loads.send(session_id).expect("the loaders outlive the shards");
+            loads.send(load).expect("the loaders outlive the shards");
         }
         Effect::Append(_) => unreachable!("appends are batched"),
         Effect::Publish { session_id, records } => wiring.feed.publish(&session_id, &records),
@@ -171,9 +172,13 @@ mod tests {
         events.send(Event::Appended { session_id: "bad".into(), result: Ok(()) }).expect("the shard runs");
         assert!(matches!(in_time(bad_answered).await, Err(Error::Internal)));
         events.send(good).expect("the shard runs");
-        events.send(Event::Loaded { session_id: "good".into(), result: Ok(None) }).expect("the shard runs");
+        let loads = tokio::task::spawn_blocking(move || to_load.iter().take(2).collect::<Vec<_>>()).await;
+        let loads = loads.expect("two loads");
+        assert_eq!(loads.iter().map(|load| &*load.session_id).collect::<Vec<_>>(), ["bad", "good"]);
+        for load in loads {
+            events.send(Event::Loaded { load, result: Ok(None) }).expect("the shard runs");
+        }
         assert!(matches!(in_time(good_answered).await, Ok(Answer::Read(None))));
-        assert_eq!(to_load.try_iter().map(|id| id.to_string()).collect::<Vec<_>>(), ["bad", "good"]);
         drop(events);
         driver.await.expect("the driver ends by itself");
         assert_eq!(gate.requests(), 0);

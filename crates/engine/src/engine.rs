@@ -114,10 +114,10 @@ impl Engine {
         for index in 0..LOADERS {
             let (store, queue, inner) = (Arc::clone(&store), Arc::clone(&load_receiver), Arc::downgrade(&inner));
             threads.push(spawn(format!("macp-loader-{index}"), move || {
-                loader::run(store, queue, |session_id, result| {
+                loader::run(store, queue, |load, result| {
                     if let Some(inner) = inner.upgrade() {
-                        let shard = inner.shard_of(&session_id);
-                        inner.relay(shard, Event::Loaded { session_id, result });
+                        let shard = inner.shard_of(&load.session_id);
+                        inner.relay(shard, Event::Loaded { load, result });
                     }
                 });
             })?);

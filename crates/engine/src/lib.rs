@@ -31,7 +31,7 @@ mod writer;
 pub use engine::Engine;
 pub use error::{Error, Lagged};
 pub use feed::{Delivery, Lifecycle, LifecycleEvent, Signal};
-pub use loader::{LoadResult, Loaded, load};
+pub use loader::{Load, LoadResult, Loaded, load};
 pub use observer::{Observer, Silent};
 pub use options::Options;
 pub use registry::{Registry, RegistryError};

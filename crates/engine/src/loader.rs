@@ -10,6 +10,13 @@ use macp_ledger::{Hash, History, Store};
 use crate::Error;
 use crate::panic::contain;
 
+/// A session to be brought back. Numbered, so that what comes of it is told from what an earlier one still brings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Load {
+    pub session_id: Arc<str>,
+    pub number: u64,
+}
+
 /// A session as its history left it.
 #[derive(Debug)]
 pub struct Loaded {
@@ -46,18 +53,15 @@ pub fn load(store: &dyn Store, session_id: &str) -> LoadResult {
     Ok(Some(Box::new(Loaded { session, hash })))
 }
 
-/// One loader thread: takes ids from the shared queue until it closes.
-pub(crate) fn run(
-    store: Arc<dyn Store>,
-    queue: Arc<Mutex<Receiver<Arc<str>>>>,
-    deliver: impl Fn(Arc<str>, LoadResult),
-) {
+/// One loader thread: takes loads from the shared queue until it closes.
+pub(crate) fn run(store: Arc<dyn Store>, queue: Arc<Mutex<Receiver<Load>>>, deliver: impl Fn(Load, LoadResult)) {
     loop {
         let next = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(session_id) = next else {
+        let Ok(next) = next else {
             return;
         };
-        let loaded = contain("a load", Some(&session_id), || load(&*store, &session_id)).and_then(|result| result);
-        deliver(session_id, loaded);
+        let session_id = &next.session_id;
+        let loaded = contain("a load", Some(session_id), || load(&*store, session_id)).and_then(|result| result);
+        deliver(next, loaded);
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use macp_engine::{Event, LoadResult, Request, Shard};
+use macp_engine::{Event, Load, LoadResult, Request, Shard};
 use macp_ledger::{AppendError, Head};
 
 use crate::plan::Plan;
@@ -18,8 +18,8 @@ pub(crate) struct Node {
     pub(crate) requests: VecDeque<Request<u64>>,
     pub(crate) appended: VecDeque<(Arc<str>, Result<(), AppendError>)>,
     /// Sessions a loader has not read yet.
-    pub(crate) loads: Vec<Arc<str>>,
-    pub(crate) loaded: Vec<(Arc<str>, LoadResult)>,
+    pub(crate) loads: Vec<Load>,
+    pub(crate) loaded: Vec<(Load, LoadResult)>,
     pub(crate) expiries: VecDeque<Head>,
     pub(crate) ticks: u32,
 }
@@ -66,8 +66,8 @@ impl Node {
                 self.appended.pop_front().map(|(session_id, result)| Event::Appended { session_id, result })
             }
             Source::Loaded => {
-                let (session_id, result) = self.loaded.swap_remove(random.index(self.loaded.len()));
-                Some(Event::Loaded { session_id, result })
+                let (load, result) = self.loaded.swap_remove(random.index(self.loaded.len()));
+                Some(Event::Loaded { load, result })
             }
             Source::Expire => self.expiries.pop_front().map(Event::Due),
             Source::Tick => {

@@ -199,7 +199,7 @@ impl World {
         let mut appends = Vec::new();
         for effect in effects {
             match effect {
-                Effect::Load(session_id) => self.nodes[index].loads.push(session_id),
+                Effect::Load(load) => self.nodes[index].loads.push(load),
                 Effect::Append(append) => {
                     if self.bug == Some(Bug::EarlyPublish) {
                         self.oracle.publish(&append.session_id, &append.records)?;
@@ -283,15 +283,15 @@ impl World {
         }
         let index = *self.random.pick(&ready);
         let at = self.random.index(self.nodes[index].loads.len());
-        let session_id = self.nodes[index].loads.swap_remove(at);
+        let load = self.nodes[index].loads.swap_remove(at);
         let read_fails = self.rates().read_fails;
         self.disk.fail_reads(self.random.chance(read_fails));
-        let result = self.look(&session_id);
+        let result = self.look(&load.session_id);
         self.disk.fail_reads(false);
         let found = result.as_ref().map(|found| found.as_ref().map(|found| found.session.sequence()));
-        self.transcript.note(format_args!("{} loads {session_id}: {found:?}", self.now));
+        self.transcript.note(format_args!("{} loads {}: {found:?}", self.now, load.session_id));
         self.summary.loads += 1;
-        self.nodes[index].loaded.push((session_id, result));
+        self.nodes[index].loaded.push((load, result));
         Ok(())
     }
 

@@ -22,3 +22,50 @@ impl<R> Shard<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use macp_kernel::Limits;
+
+    use super::super::{Answer, Event, Outgoing, Request, RequestKind};
+    use super::*;
+    use crate::loader::{Load, LoadResult};
+
+    /// Lets a request wait for its session; returns the load it waits for.
+    fn read(shard: &mut Shard<u32>, reply: u32) -> Load {
+        let mut effects = Vec::new();
+        let request = Request { session_id: "s".into(), kind: RequestKind::Read, reply };
+        shard.step(Event::Request(request), 1, &mut effects);
+        match effects.pop() {
+            Some(Effect::Load(load)) => load,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn loaded(shard: &mut Shard<u32>, load: &Load, result: LoadResult) -> Vec<Effect<u32>> {
+        let mut effects = Vec::new();
+        shard.step(Event::Loaded { load: load.clone(), result }, 1, &mut effects);
+        effects
+    }
+
+    #[test]
+    fn what_a_load_of_before_still_brings_is_not_taken() {
+        let mut shard = Shard::new(Limits::default(), 10, 1_000, false);
+        let stale = read(&mut shard, 1);
+        let mut effects = Vec::new();
+        shard.abandon("s", &mut effects);
+        let internal = |effect: &Effect<u32>| matches!(effect, Effect::Send(Outgoing::Answer(1, Err(Error::Internal))));
+        assert!(matches!(&effects[..], [effect] if internal(effect)), "{effects:?}");
+        // Nobody asks for the session any more.
+        assert!(loaded(&mut shard, &stale, Ok(None)).is_empty());
+
+        let fresh = read(&mut shard, 2);
+        assert_ne!(stale, fresh);
+        assert!(loaded(&mut shard, &stale, Err(Error::Internal)).is_empty(), "the load is still under way");
+        let effects = loaded(&mut shard, &fresh, Ok(None));
+        let read = |effect: &Effect<u32>| matches!(effect, Effect::Send(Outgoing::Answer(2, Ok(Answer::Read(None)))));
+        assert!(matches!(&effects[..], [effect] if read(effect)), "{effects:?}");
+        assert!(loaded(&mut shard, &stale, Ok(None)).is_empty());
+        assert_eq!(shard.resident(), 0);
+    }
+}

@@ -6,7 +6,7 @@ use macp_kernel::{Command, Profile, Session, Settled, State, trace};
 use macp_ledger::{Append, AppendError, Head, Record};
 use macp_wire::v1::SessionMetadata;
 
-use crate::loader::LoadResult;
+use crate::loader::{Load, LoadResult};
 use crate::{Error, Lifecycle};
 
 /// Every cause of work in a shard.
@@ -15,7 +15,7 @@ pub enum Event<R> {
     Request(Request<R>),
     /// Answers [`Effect::Load`].
     Loaded {
-        session_id: Arc<str>,
+        load: Load,
         result: LoadResult,
     },
     /// Answers [`Effect::Append`], in the order of the appends of a session.
@@ -49,7 +49,8 @@ impl<R> Event<R> {
     pub(crate) fn session_id(&self) -> Option<&Arc<str>> {
         match self {
             Event::Request(request) => Some(&request.session_id),
-            Event::Loaded { session_id, .. } | Event::Appended { session_id, .. } => Some(session_id),
+            Event::Loaded { load, .. } => Some(&load.session_id),
+            Event::Appended { session_id, .. } => Some(session_id),
             Event::Due(head) => Some(&head.session_id),
             Event::Tick => None,
         }
@@ -65,7 +66,7 @@ impl<R> Request<R> {
 /// What the outside does for a shard.
 #[derive(Debug)]
 pub enum Effect<R> {
-    Load(Arc<str>),
+    Load(Load),
     Append(Append),
     /// These records are durable: subscribers may have them.
     Publish {

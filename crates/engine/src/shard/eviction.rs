@@ -111,7 +111,11 @@ mod tests {
             shard.step(Event::Request(Request { session_id: "s1".into(), kind, reply: () }), 1, &mut effects);
             let loaded = Loaded { session: session.clone(), hash: Hash::from_bytes([0; 32]) };
             let result = Ok(Some(Box::new(loaded)));
-            shard.step(Event::Loaded { session_id: "s1".into(), result }, 1, &mut effects);
+            let load = effects.iter().find_map(|effect| match effect {
+                Effect::Load(load) => Some(load.clone()),
+                _ => None,
+            });
+            shard.step(Event::Loaded { load: load.expect("a load"), result }, 1, &mut effects);
             shard.flush(&mut effects);
             assert!(effects.iter().any(|effect| matches!(effect, Effect::Append(_))));
             let failure = Failure::new(FailureKind::DiskFull, "appending");

@@ -31,9 +31,9 @@ use macp_ledger::{Append, AppendError, Head, IndexUpdate};
 use prost::Message;
 
 pub use event::{Answer, Effect, Event, Outgoing, Reply, Request, RequestKind, Snapshot};
-use slot::{Flight, Resident, Slot, seal};
+use slot::{Flight, Loads, Resident, Slot, seal};
 
-use crate::loader::LoadResult;
+use crate::loader::{Load, LoadResult};
 use crate::{Error, Lifecycle, LifecycleEvent};
 
 /// Requests that may wait for one session to be loaded; a longer line is refused as overload.
@@ -45,6 +45,7 @@ pub struct Shard<R> {
     slots: HashMap<Arc<str>, Slot<R>>,
     /// Sessions with something decided since the last flush.
     unflushed: Vec<Arc<str>>,
+    loads: Loads,
     /// Sessions in memory, in the order in which eviction looks at them.
     rounds: VecDeque<Arc<str>>,
     limits: Limits,
@@ -58,6 +59,7 @@ impl<R> Shard<R> {
         Shard {
             slots: HashMap::new(),
             unflushed: Vec::new(),
+            loads: Loads::default(),
             rounds: VecDeque::new(),
             limits,
             resident_max: resident_max.max(1),
@@ -75,7 +77,7 @@ impl<R> Shard<R> {
     pub fn step(&mut self, event: Event<R>, now: i64, effects: &mut Vec<Effect<R>>) {
         match event {
             Event::Request(request) => self.request(request, now, effects),
-            Event::Loaded { session_id, result } => self.loaded(session_id, result, now, effects),
+            Event::Loaded { load, result } => self.loaded(load, result, now, effects),
             Event::Appended { session_id, result } => self.appended(session_id, result, now, effects),
             Event::Due(head) => self.due(head, now, effects),
             Event::Tick => self.evict_idle(now),
@@ -122,17 +124,21 @@ impl<R> Shard<R> {
                 let Some(request) = self.presume(request, now) else {
                     return;
                 };
-                let session_id = Arc::clone(&request.session_id);
-                let mut slot = Slot::loading(now);
+                let load = self.loads.next(Arc::clone(&request.session_id));
+                let mut slot = Slot::loading(&load, now);
                 slot.waiting.push_back(request);
-                self.slots.insert(Arc::clone(&session_id), slot);
-                effects.push(Effect::Load(session_id));
+                self.slots.insert(Arc::clone(&load.session_id), slot);
+                effects.push(Effect::Load(load));
             }
         }
     }
 
-    fn loaded(&mut self, session_id: Arc<str>, result: LoadResult, now: i64, effects: &mut Vec<Effect<R>>) {
-        let slot = self.slots.get_mut(&session_id).expect("a session being loaded has a slot");
+    fn loaded(&mut self, load: Load, result: LoadResult, now: i64, effects: &mut Vec<Effect<R>>) {
+        let Some(slot) = self.slots.get_mut(&load.session_id).filter(|slot| slot.awaits(&load)) else {
+            // Of a session that was abandoned meanwhile: what is in memory by now is newer.
+            return;
+        };
+        let session_id = load.session_id;
         let waiting = std::mem::take(&mut slot.waiting);
         match result {
             Ok(loaded) => {
@@ -241,8 +247,9 @@ impl<R> Shard<R> {
             if slot.waiting.is_empty() {
                 self.slots.remove(&session_id);
             } else {
-                slot.reload(now);
-                effects.push(Effect::Load(session_id));
+                let load = self.loads.next(session_id);
+                slot.reload(&load, now);
+                effects.push(Effect::Load(load));
             }
         }
     }
@@ -264,8 +271,9 @@ impl<R> Shard<R> {
             }
             None => {
                 // Its mode has something to say, and only the session itself knows what.
-                self.slots.insert(Arc::clone(&session_id), Slot::loading(now));
-                effects.push(Effect::Load(session_id));
+                let load = self.loads.next(session_id);
+                self.slots.insert(Arc::clone(&load.session_id), Slot::loading(&load, now));
+                effects.push(Effect::Load(load));
             }
         }
     }

@@ -67,8 +67,9 @@ impl<R> Shard<R> {
         let reply = reply.expect("a start has someone who waits for its answer");
         let kind = RequestKind::Command(command);
         slot.waiting.push_front(Request { session_id: Arc::clone(&session_id), kind, reply });
-        slot.reload(now);
-        effects.push(Effect::Load(session_id));
+        let load = self.loads.next(session_id);
+        slot.reload(&load, now);
+        effects.push(Effect::Load(load));
     }
 }
 

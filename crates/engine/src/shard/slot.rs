@@ -1,6 +1,7 @@
 //! A session's place in a shard: what is in memory of it, what is being written, who waits.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use macp_kernel::{Command, Session};
@@ -8,7 +9,7 @@ use macp_ledger::{Hash, IndexUpdate, Record, record};
 use macp_wire::history::v1::Entry;
 
 use super::{Effect, Outgoing, Request};
-use crate::loader::Loaded;
+use crate::loader::{Load, Loaded};
 
 #[derive(Debug)]
 pub(super) struct Slot<R> {
@@ -17,9 +18,22 @@ pub(super) struct Slot<R> {
     pub(super) flights: VecDeque<Flight<R>>,
     /// Requests for when the session is in memory.
     pub(super) waiting: VecDeque<Request<R>>,
+    /// Of the load it waits for, if it waits for one.
+    load: u64,
     pub(super) touched_at_ms: i64,
     /// Touched since eviction last looked.
     pub(super) touched: bool,
+}
+
+/// Numbers the loads of a shard.
+#[derive(Debug, Default)]
+pub(super) struct Loads(u64);
+
+impl Loads {
+    pub(super) fn next(&mut self, session_id: Arc<str>) -> Load {
+        self.0 += 1;
+        Load { session_id, number: self.0 }
+    }
 }
 
 #[derive(Debug)]
@@ -78,8 +92,8 @@ impl<R> Resident<R> {
 }
 
 impl<R> Slot<R> {
-    pub(super) fn loading(now: i64) -> Self {
-        Slot::new(Phase::Loading, now)
+    pub(super) fn loading(load: &Load, now: i64) -> Self {
+        Slot { load: load.number, ..Slot::new(Phase::Loading, now) }
     }
 
     pub(super) fn presumed(resident: Resident<R>, start: Box<Command>, now: i64) -> Self {
@@ -91,7 +105,7 @@ impl<R> Slot<R> {
     }
 
     fn new(phase: Phase<R>, now: i64) -> Self {
-        Slot { phase, flights: VecDeque::new(), waiting: VecDeque::new(), touched_at_ms: now, touched: true }
+        Slot { phase, flights: VecDeque::new(), waiting: VecDeque::new(), load: 0, touched_at_ms: now, touched: true }
     }
 
     pub(super) fn touch(&mut self, now: i64) {
@@ -101,6 +115,11 @@ impl<R> Slot<R> {
 
     pub(super) fn is_resident(&self) -> bool {
         matches!(self.phase, Phase::Resident(_))
+    }
+
+    /// Whether this load is the one it waits for.
+    pub(super) fn awaits(&self, load: &Load) -> bool {
+        matches!(self.phase, Phase::Loading) && self.load == load.number
     }
 
     pub(super) fn is_settling(&self) -> bool {
@@ -196,8 +215,9 @@ impl<R> Slot<R> {
         self.phase = Phase::Settling(pending);
     }
 
-    pub(super) fn reload(&mut self, now: i64) {
+    pub(super) fn reload(&mut self, load: &Load, now: i64) {
         self.phase = Phase::Loading;
+        self.load = load.number;
         self.touch(now);
     }
 }

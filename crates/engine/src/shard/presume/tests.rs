@@ -7,7 +7,7 @@ use macp_wire::v1::Envelope;
 use prost::Message;
 
 use super::*;
-use crate::loader::Loaded;
+use crate::loader::{Load, Loaded};
 use crate::{Error, Event};
 
 fn command(message_type: &str, message_id: &str) -> Command {
@@ -38,6 +38,7 @@ struct Out {
     answers: Vec<(u32, Result<Answer, Error>)>,
     appends: usize,
     loads: usize,
+    load: Option<Load>,
     published: usize,
     lifecycle: usize,
 }
@@ -54,7 +55,10 @@ impl Bench {
         let mut out = Out::default();
         for effect in effects {
             match effect {
-                Effect::Load(_) => out.loads += 1,
+                Effect::Load(load) => {
+                    out.loads += 1;
+                    out.load = Some(load);
+                }
                 Effect::Append(_) => out.appends += 1,
                 Effect::Publish { .. } => out.published += 1,
                 Effect::Send(Outgoing::Answer(reply, answer)) => out.answers.push((reply, answer)),
@@ -91,7 +95,7 @@ impl Bench {
         let mut session = None;
         step(&mut session, &command(SESSION_START, message_id), 500, &Limits::default());
         let loaded = Loaded { session: session.expect("started"), hash: Hash::from_bytes([7; 32]) };
-        self.step(Event::Loaded { session_id: "s".into(), result: Ok(Some(Box::new(loaded))) })
+        self.step(Event::Loaded { load: out.load.expect("a load"), result: Ok(Some(Box::new(loaded))) })
     }
 }
 
@@ -147,7 +151,7 @@ fn a_failed_append_fails_the_start_and_lets_those_who_wait_find_no_session() {
     let out = bench.appended(Err(Failure::new(FailureKind::DiskFull, "append").into()));
     assert_eq!((out.loads, out.published, out.lifecycle), (1, 0, 0));
     assert!(matches!(out.answers[..], [(1, Err(Error::Write(_)))]), "{:?}", out.answers);
-    let rest = settled(bench.step(Event::Loaded { session_id: "s".into(), result: Ok(None) }));
+    let rest = settled(bench.step(Event::Loaded { load: out.load.expect("a load"), result: Ok(None) }));
     assert!(matches!(rest[..], [(2, Settled::Rejected(_))]), "{rest:?}");
     assert_eq!(bench.shard.resident(), 0);
 }
