@@ -67,7 +67,13 @@ fn synced_write() -> anyhow::Result<Duration> {
     for sequence in 1..=WRITES {
         let record = Record { sequence, bytes: vec![0; 256].into(), hash: Hash::from_bytes([0; 32]) };
         let index = IndexUpdate { open: true, deadline_ms: i64::MAX, state: 0, summary: None };
-        let append = Append { session_id: "w".into(), expected_sequence: sequence - 1, records: vec![record], index };
+        let append = Append {
+            session_id: "w".into(),
+            expected_sequence: sequence - 1,
+            expected_hash: None,
+            records: vec![record],
+            index,
+        };
         for result in store.append(&[append]) {
             result?;
         }

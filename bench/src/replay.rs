@@ -52,5 +52,5 @@ fn long_session(entries: usize) -> Append {
         }
     }
     let index = IndexUpdate { open: true, deadline_ms: i64::MAX, state: 1, summary: None };
-    Append { session_id: Arc::from("long"), expected_sequence: 0, records, index }
+    Append { session_id: Arc::from("long"), expected_sequence: 0, expected_hash: None, records, index }
 }

@@ -73,5 +73,5 @@ fn ended(id: &str) -> Append {
         state: session.state().to_wire().into(),
         summary: Some(prost::Message::encode_to_vec(&session.summary()).into()),
     };
-    Append { session_id: Arc::from(id), expected_sequence: 0, records, index }
+    Append { session_id: Arc::from(id), expected_sequence: 0, expected_hash: None, records, index }
 }

@@ -70,7 +70,13 @@ pub fn import(file: ExportFile, store: &dyn Store, progress: &mut dyn FnMut(u64)
             false => Err(ImportError::Differs(session_id.to_string())),
         };
     }
-    let append = Append { session_id: Arc::clone(&session_id), expected_sequence: 0, records, index: index(&session) };
+    let append = Append {
+        session_id: Arc::clone(&session_id),
+        expected_sequence: 0,
+        expected_hash: None,
+        records,
+        index: index(&session),
+    };
     store.append(&[append]).into_iter().next().unwrap_or(Ok(()))?;
     Ok(Imported::New { session_id: session_id.to_string(), entries })
 }

@@ -126,7 +126,13 @@ fn import_refuses_open_sessions_and_forged_ones() {
         }
         let store = MemoryStore::new();
         let index = macp_ledger::IndexUpdate { open: false, deadline_ms: 0, state: 2, summary: None };
-        let append = macp_ledger::Append { session_id: "s".into(), expected_sequence: 0, records: sealed, index };
+        let append = macp_ledger::Append {
+            session_id: "s".into(),
+            expected_sequence: 0,
+            expected_hash: None,
+            records: sealed,
+            index,
+        };
         store.append(&[append]).remove(0).expect("stored");
         export(&store, "s")
     };

@@ -116,7 +116,8 @@ mod tests {
     fn check(good_before: bool, results: &[Result<(), AppendError>], good_after: bool) {
         let record = Record { sequence: 1, bytes: bytes::Bytes::new(), hash: Hash::from_bytes([0; 32]) };
         let index = IndexUpdate { open: true, deadline_ms: 0, state: 1, summary: None };
-        let append = Append { session_id: "s".into(), expected_sequence: 0, records: vec![record], index };
+        let append =
+            Append { session_id: "s".into(), expected_sequence: 0, expected_hash: None, records: vec![record], index };
         let health = Health::default();
         health.set(good_before);
         let stored = report(&vec![append; results.len()], results, &health);

@@ -100,6 +100,7 @@ async fn rec_1_the_history_alone_brings_a_session_back() {
     let append = Append {
         session_id: "s".into(),
         expected_sequence: 0,
+        expected_hash: None,
         records: store.read("s", 0, 100, usize::MAX).expect("readable"),
         index: macp_ledger::IndexUpdate {
             open: head.open,

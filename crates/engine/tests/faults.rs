@@ -73,7 +73,13 @@ async fn a_history_that_was_changed_stops_its_session_alone() {
         let entry = macp_wire::history::v1::Entry { sequence: 1, ordinal: 1, ..Default::default() };
         let record = macp_ledger::record::seal(None, &entry);
         let index = IndexUpdate { open: true, deadline_ms: i64::MAX, state: 1, summary: None };
-        let append = Append { session_id: "bad".into(), expected_sequence: 0, records: vec![record], index };
+        let append = Append {
+            session_id: "bad".into(),
+            expected_sequence: 0,
+            expected_hash: None,
+            records: vec![record],
+            index,
+        };
         assert!(store.append(&[append]).remove(0).is_ok());
         let bad = send(&engine, envelope("bad", "Vote", "m", "a", b"{}")).await;
         assert!(matches!(bad, Err(Error::Replay(_))), "{bad:?}");
@@ -176,7 +182,7 @@ async fn a_damaged_session_past_its_deadline_gets_no_entry_and_degrades_nobody()
     let mut records = store.read("whole", 0, 3, usize::MAX).expect("readable");
     records[2].bytes = records[1].bytes.clone();
     let index = IndexUpdate { open: true, deadline_ms: 1, state: 1, summary: None };
-    let append = Append { session_id: "damaged".into(), expected_sequence: 0, records, index };
+    let append = Append { session_id: "damaged".into(), expected_sequence: 0, expected_hash: None, records, index };
     assert!(store.append(&[append]).remove(0).is_ok());
 
     // Due after the damaged one, so that a look that ends this one has met the other.

@@ -123,7 +123,7 @@ async fn a_changed_record_ends_the_subscription_from_anywhere() {
     // The same history with its second record changed, under a hash that belongs to the first version.
     let index = IndexUpdate { open: true, deadline_ms: i64::MAX, state: 1, summary: None };
     let records = vec![records[0].clone(), second, records[2].clone()];
-    let append = Append { session_id: "changed".into(), expected_sequence: 0, records, index };
+    let append = Append { session_id: "changed".into(), expected_sequence: 0, expected_hash: None, records, index };
     assert!(store.append(&[append]).remove(0).is_ok());
     for after in [0, 1] {
         let mut subscription = engine.subscribe("changed", after);

@@ -152,7 +152,7 @@ mod tests {
     fn check(records: Vec<Record>, change: impl FnOnce(&mut Head)) -> Result<(), CorruptionKind> {
         let store = MemoryStore::new();
         let index = IndexUpdate { open: true, deadline_ms: 1, state: 1, summary: None };
-        let append = Append { session_id: "s".into(), expected_sequence: 0, records, index };
+        let append = Append { session_id: "s".into(), expected_sequence: 0, expected_hash: None, records, index };
         assert!(store.append(&[append]).remove(0).is_ok());
         let mut head = store.head("s").unwrap().unwrap();
         change(&mut head);

@@ -61,10 +61,7 @@ impl Tables {
     fn append(&mut self, append: &Append) -> Result<(), AppendError> {
         let last = append.validate()?;
         let previous = self.sessions.get(&append.session_id);
-        let found = previous.map_or(0, |session| session.head.sequence);
-        if found != append.expected_sequence {
-            return Err(AppendError::Conflict { expected: append.expected_sequence, found });
-        }
+        append.check_end(previous.map(|session| (session.head.sequence, session.head.hash)))?;
         let kept = previous.map(|session| session.head.summary.clone());
         let head = Head {
             session_id: Arc::clone(&append.session_id),

@@ -1,7 +1,7 @@
 //! What every store promises.
 //!
 //! A store keeps one append-only list of records per session and a small index of heads beside it, both changed in
-//! one atomic step. It compares sequences and nothing else: hashes, entries, states and summaries are opaque to it.
+//! one atomic step. It compares sequences and hashes and nothing else: entries, states and summaries are opaque to it.
 //! Beside the histories it keeps [documents](crate::documents), which are opaque to it as well.
 
 use std::fmt::Debug;
@@ -20,6 +20,9 @@ pub struct Append {
     pub session_id: Arc<str>,
     /// Last stored sequence; 0 creates the session.
     pub expected_sequence: u64,
+    /// Hash of the last stored record, compared where it is given: an owner that was fenced off may know the right number
+    /// of records of another history.
+    pub expected_hash: Option<Hash>,
     /// Not empty, contiguous, starting at `expected_sequence + 1`.
     pub records: Vec<Record>,
     pub index: IndexUpdate,
@@ -63,7 +66,7 @@ pub enum Filter {
 pub enum AppendError {
     /// The session does not end where the caller thought; nothing was stored. Also the fate of an append that builds
     /// on one which failed earlier in the same batch.
-    #[error("the session ends at sequence {found}, the append expected {expected}")]
+    #[error("{}", conflict(*expected, *found))]
     Conflict { expected: u64, found: u64 },
     /// Not stored: no read shows it, and no later append can land beside it.
     ///
@@ -71,6 +74,13 @@ pub enum AppendError {
     /// the records may still be found on restart. So the honest answer to a client is that the outcome is unknown.
     #[error(transparent)]
     Failed(#[from] Failure),
+}
+
+fn conflict(expected: u64, found: u64) -> String {
+    if expected == found {
+        return format!("the session ends at sequence {found} with another record than the append expected");
+    }
+    format!("the session ends at sequence {found}, the append expected {expected}")
 }
 
 /// Append-only histories with an index of heads, and documents.
@@ -132,6 +142,16 @@ pub trait Store: Send + Sync + Debug + 'static {
 }
 
 impl Append {
+    /// Whether a session that ends so, or does not exist, ends where the caller thinks it does.
+    pub fn check_end(&self, end: Option<(u64, Hash)>) -> Result<(), AppendError> {
+        let found = end.map_or(0, |(sequence, _)| sequence);
+        let is_same = self.expected_hash.is_none_or(|expected| end.is_some_and(|(_, hash)| hash == expected));
+        if found == self.expected_sequence && is_same {
+            return Ok(());
+        }
+        Err(AppendError::Conflict { expected: self.expected_sequence, found })
+    }
+
     /// The last record, if the append has the shape it promises.
     ///
     /// Stores call this before anything else: an append of the wrong shape is a mistake of the caller, and fails alone.

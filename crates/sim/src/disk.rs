@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use macp_ledger::documents::Documents;
 use macp_ledger::{
-    Append, AppendError, Document, Failure, FailureKind, Filter, Head, PutMode, PutOutcome, Record, Store, record,
+    Append, AppendError, Document, Failure, FailureKind, Filter, Hash, Head, PutMode, PutOutcome, Record, Store, record,
 };
 use macp_wire::history::v1::Entry;
 
@@ -36,7 +36,7 @@ struct Layers {
     synced: BTreeMap<Arc<str>, Session>,
     applied: Vec<Append>,
     /// Where sessions end once the applied layer is synced.
-    ends: BTreeMap<Arc<str>, u64>,
+    ends: BTreeMap<Arc<str>, (u64, Hash)>,
     limbo: Vec<Append>,
     /// Synced as they are put: the engine, whose steps are scheduled here, does not write any.
     documents: Documents,
@@ -63,13 +63,13 @@ impl Disk {
     /// Takes an append into the applied layer, where a crash forgets it.
     pub(crate) fn apply(&self, append: &Append) -> Result<(), AppendError> {
         let mut layers = self.layers();
-        let last = append.validate()?.sequence;
-        let synced = layers.synced.get(&append.session_id).map_or(0, |session| session.head.sequence);
-        let found = layers.ends.get(&append.session_id).copied().unwrap_or(synced);
-        if found != append.expected_sequence && self.bug != Some(Bug::IgnoredConflict) {
-            return Err(AppendError::Conflict { expected: append.expected_sequence, found });
+        let last = append.validate()?;
+        let synced = layers.synced.get(&append.session_id).map(|session| (session.head.sequence, session.head.hash));
+        let end = layers.ends.get(&append.session_id).copied().or(synced);
+        if self.bug != Some(Bug::IgnoredConflict) {
+            append.check_end(end)?;
         }
-        layers.ends.insert(Arc::clone(&append.session_id), last);
+        layers.ends.insert(Arc::clone(&append.session_id), (last.sequence, last.hash));
         layers.applied.push(append.clone());
         Ok(())
     }

@@ -80,7 +80,7 @@ pub fn write(store: &dyn Store, session_id: &str, commands: Vec<Command>) -> Ses
         state: session.state().to_wire().into(),
         summary: Some(session.summary().encode_to_vec().into()),
     };
-    let append = Append { session_id: session_id.into(), expected_sequence: 0, records, index };
+    let append = Append { session_id: session_id.into(), expected_sequence: 0, expected_hash: None, records, index };
     store.append(&[append]).remove(0).expect("stored");
     session
 }

@@ -21,7 +21,7 @@ fn tampered(store: &dyn Store, run_id: &str, seq: usize) -> Arc<dyn Store> {
     assert_ne!(records[seq].bytes, text.as_bytes(), "the entry names its step");
     let index =
         IndexUpdate { open: head.open, deadline_ms: head.deadline_ms, state: head.state, summary: Some(head.summary) };
-    let append = Append { session_id: run_id.into(), expected_sequence: 0, records, index };
+    let append = Append { session_id: run_id.into(), expected_sequence: 0, expected_hash: None, records, index };
     copy.append(&[append]).pop().expect("an answer").expect("stored");
     Arc::new(copy)
 }

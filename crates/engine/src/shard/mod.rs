@@ -99,6 +99,7 @@ impl<R> Shard<R> {
             effects.push(Effect::Append(Append {
                 session_id,
                 expected_sequence: pending.expected_sequence,
+                expected_hash: pending.expected_hash,
                 records: pending.records.clone(),
                 index,
             }));
@@ -326,6 +327,7 @@ fn record<R>(resident: &mut Resident<R>, entries: Vec<macp_wire::history::v1::En
     let pending = &mut resident.pending;
     if pending.index.is_none() {
         pending.expected_sequence = first.sequence - 1;
+        pending.expected_hash = resident.hash;
     }
     let event = entries.iter().rev().find_map(LifecycleEvent::of);
     for entry in entries {

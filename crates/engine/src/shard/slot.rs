@@ -65,6 +65,7 @@ pub(super) struct Resident<R> {
 #[derive(Debug)]
 pub(super) struct Pending<R> {
     pub(super) expected_sequence: u64,
+    pub(super) expected_hash: Option<Hash>,
     pub(super) records: Vec<Record>,
     /// None while there is nothing to write.
     pub(super) index: Option<IndexUpdate>,
@@ -80,7 +81,7 @@ pub(super) struct Flight<R> {
 
 impl<R> Default for Pending<R> {
     fn default() -> Self {
-        Pending { expected_sequence: 0, records: Vec::new(), index: None, outgoing: Vec::new() }
+        Pending { expected_sequence: 0, expected_hash: None, records: Vec::new(), index: None, outgoing: Vec::new() }
     }
 }
 

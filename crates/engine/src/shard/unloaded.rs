@@ -30,6 +30,7 @@ pub(super) fn expire<R>(head: &Head, now: i64) -> Option<Pending<R>> {
     };
     Some(Pending {
         expected_sequence: head.sequence,
+        expected_hash: Some(head.hash),
         records: vec![record],
         index: Some(index),
         outgoing: vec![Outgoing::lifecycle(lifecycle)],

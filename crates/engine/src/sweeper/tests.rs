@@ -78,7 +78,13 @@ fn store_session(store: &dyn Store, session_id: &str, deadline_ms: i64, damaged:
         second.bytes = first.bytes.clone();
     }
     let index = IndexUpdate { open: true, deadline_ms, state: 1, summary: None };
-    let append = Append { session_id: session_id.into(), expected_sequence: 0, records: vec![first, second], index };
+    let append = Append {
+        session_id: session_id.into(),
+        expected_sequence: 0,
+        expected_hash: None,
+        records: vec![first, second],
+        index,
+    };
     assert!(store.append(&[append]).remove(0).is_ok());
 }
 
@@ -86,7 +92,13 @@ fn store_session(store: &dyn Store, session_id: &str, deadline_ms: i64, damaged:
 fn store_long(store: &dyn Store, session_id: &str, bytes: usize) {
     let first = record::seal(None, &Entry { sequence: 1, ..Entry::default() });
     let index = IndexUpdate { open: true, deadline_ms: 1, state: 1, summary: Some(vec![0; bytes].into()) };
-    let append = Append { session_id: session_id.into(), expected_sequence: 0, records: vec![first], index };
+    let append = Append {
+        session_id: session_id.into(),
+        expected_sequence: 0,
+        expected_hash: None,
+        records: vec![first],
+        index,
+    };
     assert!(store.append(&[append]).remove(0).is_ok());
 }
 
@@ -147,9 +159,10 @@ fn what_has_ended_is_forgotten() {
     assert_eq!(look(&mut sweeper, 10), ["s"]);
     assert_eq!(sweeper.tried.len(), 1);
     let head = store.head("s").expect("readable").expect("there");
-    let last = record::seal(Some(&head.hash), &Entry { sequence: 3, ..Entry::default() });
+    let expected_hash = Some(head.hash);
+    let last = record::seal(expected_hash.as_ref(), &Entry { sequence: 3, ..Entry::default() });
     let index = IndexUpdate { open: false, deadline_ms: 1, state: 3, summary: None };
-    let append = Append { session_id: "s".into(), expected_sequence: 2, records: vec![last], index };
+    let append = Append { session_id: "s".into(), expected_sequence: 2, expected_hash, records: vec![last], index };
     assert!(store.append(&[append]).remove(0).is_ok());
     assert!(look(&mut sweeper, 20).is_empty());
     assert!(sweeper.tried.is_empty());

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::sample::Session;
+use crate::chain::Hash;
 use crate::failure::FailureKind;
 use crate::history::History;
 use crate::record::Record;
@@ -17,6 +18,7 @@ pub(super) const CASES: &[Case] = &[
     ("the head follows the appends", head_follows),
     ("a summary stays until it is replaced", summary_stays),
     ("an append at the wrong sequence conflicts", conflict),
+    ("an append to another history conflicts", other_history),
     ("one bad append fails alone", bad_append_fails_alone),
     ("appends of one session in a batch build on each other", several_of_one_session),
     ("a misshapen append is invalid", misshapen),
@@ -156,6 +158,43 @@ fn conflict(store: &dyn Store) {
     assert_eq!(store.head("t").unwrap(), None);
     assert_eq!(read_all(store, "s").len(), 2);
     append_all(store, &[session.append(1)]);
+}
+
+fn other_history(store: &dyn Store) {
+    let mut session = Session::new("s");
+    append_all(store, &[session.append(2)]);
+    let before = store.head("s").unwrap();
+
+    // Fenced off, and just as far with a history of its own.
+    let mut fenced = Session::new("s");
+    fenced.append_sized(2, 5);
+    let mut conflicting = vec![fenced.append(1)];
+    let mut first = Session::new("s").append(1);
+    first.expected_hash = Some(Hash::from_bytes([0; 32]));
+    conflicting.push(first);
+    for (append, (expected, found)) in conflicting.into_iter().zip([(2, 2), (0, 2)]) {
+        let result = store.append(&[append]).remove(0);
+        let Err(AppendError::Conflict { expected: named, found: end }) = result else { panic!("{result:?}") };
+        assert_eq!((named, end), (expected, found));
+    }
+    let mut absent = Session::new("t").append(1);
+    absent.expected_hash = Some(Hash::from_bytes([0; 32]));
+    assert!(matches!(store.append(&[absent]).remove(0), Err(AppendError::Conflict { expected: 0, found: 0 })));
+    assert_eq!(store.head("s").unwrap(), before);
+    assert_eq!(store.head("t").unwrap(), None);
+
+    // Within a batch as well.
+    let (next, mut after) = (session.append(1), session.append(1));
+    let good = after.clone();
+    after.expected_hash = Some(Hash::from_bytes([0; 32]));
+    let results = store.append(&[next, after]);
+    assert!(results[0].is_ok());
+    assert!(matches!(results[1], Err(AppendError::Conflict { expected: 3, found: 3 })), "{:?}", results[1]);
+    append_all(store, &[good]);
+    // Who does not know the hash is taken by the number.
+    let mut unknowing = session.append(1);
+    unknowing.expected_hash = None;
+    append_all(store, &[unknowing]);
 }
 
 fn bad_append_fails_alone(store: &dyn Store) {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::random::Random;
 use super::sample::Session;
+use crate::chain::Hash;
 use crate::record::Record;
 use crate::store::{Append, AppendError, Filter, Head, Store};
 
@@ -57,6 +58,9 @@ impl Model {
                     1 => append.records.clear(),
                     // As a stale owner would: from the start again.
                     2 => append = Session::new(&session.id).append(1),
+                    // As one that was fenced off: at the right number of another history.
+                    3 => append.expected_hash = Some(Hash::from_bytes([9; 32])),
+                    4 => append.expected_hash = None,
                     _ => {}
                 }
                 append
@@ -76,8 +80,10 @@ impl Model {
     fn append(&mut self, append: &Append) -> Result<(), AppendError> {
         let last = append.validate()?;
         let id = append.session_id.as_bytes();
-        let found = self.sessions.get(id).map_or(0, |(head, _)| head.sequence);
-        if found != append.expected_sequence {
+        let stored = self.sessions.get(id).map(|(head, _)| head);
+        let found = stored.map_or(0, |head| head.sequence);
+        let is_other = append.expected_hash.is_some() && stored.map(|head| head.hash) != append.expected_hash;
+        if found != append.expected_sequence || is_other {
             return Err(AppendError::Conflict { expected: append.expected_sequence, found });
         }
         let (mut records, summary) = match self.sessions.remove(id) {

@@ -31,18 +31,20 @@ impl Session {
 
     /// The next `count` records, each a little larger than `size` bytes. No two sessions have the same.
     pub fn append_sized(&mut self, count: usize, size: usize) -> Append {
-        let expected_sequence = self.sequence;
+        let (expected_sequence, expected_hash) = (self.sequence, self.hash);
         let records = (0..count).map(|_| self.next_record(size, None)).collect();
-        Append { session_id: Arc::clone(&self.id), expected_sequence, records, index: self.index(true) }
+        let session_id = Arc::clone(&self.id);
+        Append { session_id, expected_sequence, expected_hash, records, index: self.index(true) }
     }
 
     /// The record that ends the session.
     pub fn end(&mut self) -> Append {
-        let expected_sequence = self.sequence;
+        let (expected_sequence, expected_hash) = (self.sequence, self.hash);
         let history_hash = self.hash.map(|hash| Bytes::copy_from_slice(hash.as_bytes())).unwrap_or_default();
         let terminal = Terminal { history_hash, ..Terminal::default() };
         let records = vec![self.next_record(0, Some(terminal))];
-        Append { session_id: Arc::clone(&self.id), expected_sequence, records, index: self.index(false) }
+        let session_id = Arc::clone(&self.id);
+        Append { session_id, expected_sequence, expected_hash, records, index: self.index(false) }
     }
 
     fn next_record(&mut self, size: usize, terminal: Option<Terminal>) -> Record {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::plan::Stored;
 
-/// Sessions per generation; twice as many are remembered at most, some 10 MiB.
+/// Sessions per generation; twice as many are remembered at most, some 12 MiB.
 const GENERATION_SESSIONS_MAX: usize = 32_768;
 
 /// Two generations: what is used moves to the young one, and a full young one pushes out the old one whole.
@@ -50,11 +50,13 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chain::Hash;
 
     #[test]
     fn stays_bounded_and_never_answers_with_an_older_value() {
         let mut known = Known::default();
-        let stored = |sequence| Stored { key: 1, sequence, open: true, deadline_ms: 0 };
+        let stored =
+            |sequence| Stored { key: 1, sequence, hash: Hash::from_bytes([0; 32]), open: true, deadline_ms: 0 };
         let kept: Arc<str> = Arc::from("kept");
         for n in 0..5 * GENERATION_SESSIONS_MAX as u64 {
             known.insert(&Arc::from(n.to_string()), stored(n));

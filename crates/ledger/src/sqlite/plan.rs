@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::chain::Hash;
 use crate::failure::{Failure, FailureKind};
 use crate::record::Record;
 use crate::store::{Append, AppendError};
@@ -17,6 +18,7 @@ use crate::store::{Append, AppendError};
 pub(super) struct Stored {
     pub(super) key: i64,
     pub(super) sequence: u64,
+    pub(super) hash: Hash,
     pub(super) open: bool,
     pub(super) deadline_ms: i64,
 }
@@ -37,11 +39,13 @@ impl<'a> SessionPlan<'a> {
         (append, append.records.last().expect("a planned append has a record"))
     }
 
-    fn sequence(&self) -> u64 {
-        match self.appends.last() {
-            Some(append) => append.expected_sequence + append.records.len() as u64,
-            None => self.stored.map_or(0, |stored| stored.sequence),
+    /// Where the session ends with what is planned so far.
+    fn end(&self) -> Option<(u64, Hash)> {
+        if self.appends.is_empty() {
+            return self.stored.map(|stored| (stored.sequence, stored.hash));
         }
+        let (_, record) = self.last();
+        Some((record.sequence, record.hash))
     }
 }
 
@@ -78,9 +82,8 @@ impl<'a> Plan<'a> {
                 }
             };
             let session = &mut sessions[place];
-            let found = session.sequence();
-            if append.expected_sequence != found {
-                verdicts.push(Err(AppendError::Conflict { expected: append.expected_sequence, found }));
+            if let Err(conflict) = append.check_end(session.end()) {
+                verdicts.push(Err(conflict));
                 continue;
             }
             session.appends.push(append);

@@ -186,7 +186,7 @@ fn blob(row: &Row<'_>, column: usize) -> rusqlite::Result<Bytes> {
     Ok(Bytes::copy_from_slice(row.get_ref(column)?.as_blob()?))
 }
 
-fn hash(row: &Row<'_>, column: usize) -> rusqlite::Result<Hash> {
+pub(super) fn hash(row: &Row<'_>, column: usize) -> rusqlite::Result<Hash> {
     Hash::try_from(row.get_ref(column)?.as_blob()?)
         .map_err(|source| rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, Box::new(source)))
 }

@@ -108,7 +108,8 @@ mod tests {
         let entry = macp_wire::history::v1::Entry { sequence: 1, ..Default::default() };
         let index = IndexUpdate { open: true, deadline_ms: 1, state: 1, summary: None };
         let records = vec![record::seal(None, &entry)];
-        let append = Append { session_id: Arc::from("kept"), expected_sequence: 0, records, index };
+        let append =
+            Append { session_id: Arc::from("kept"), expected_sequence: 0, expected_hash: None, records, index };
         assert!(store.append(&[append]).remove(0).is_ok());
         directory
     }

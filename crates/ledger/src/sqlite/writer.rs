@@ -28,7 +28,7 @@ const GLOBAL_FAILURES_MAX: usize = 2;
 /// What a probe asks room for, in bytes: about one small batch.
 const PROBE_BYTES: i64 = 65_536;
 
-const LOOKUP: &str = "SELECT key, sequence, open, deadline_ms FROM sessions WHERE id = ?1";
+const LOOKUP: &str = "SELECT key, sequence, open, deadline_ms, hash FROM sessions WHERE id = ?1";
 const CREATE: &str = "INSERT INTO sessions (id, sequence, hash, open, deadline_ms, state) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 // Leaves the columns alone that are in a secondary index, so that none of those is touched.
@@ -119,6 +119,7 @@ impl Writer {
             let stored = Stored {
                 key,
                 sequence: record.sequence,
+                hash: record.hash,
                 open: append.index.open,
                 deadline_ms: append.index.deadline_ms,
             };
@@ -270,6 +271,7 @@ fn look_up(lookup: &mut CachedStatement<'_>, id: &str) -> rusqlite::Result<Optio
             sequence: u64::try_from(sequence).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(1, sequence))?,
             open: row.get(2)?,
             deadline_ms: row.get(3)?,
+            hash: readers::hash(row, 4)?,
         })
     });
     row.optional()
@@ -330,7 +332,8 @@ mod tests {
     fn append(id: &str, record: Record) -> Append {
         let index = IndexUpdate { open: true, deadline_ms: 1, state: 1, summary: None };
         let expected_sequence = record.sequence - 1;
-        Append { session_id: Arc::from(id), expected_sequence, records: vec![record], index }
+        let expected_hash = None;
+        Append { session_id: Arc::from(id), expected_sequence, expected_hash, records: vec![record], index }
     }
 
     fn entry(sequence: u64, identity: &str) -> macp_wire::history::v1::Entry {

@@ -73,6 +73,7 @@ impl RunStore {
         let append = Append {
             session_id: Arc::clone(&run_id),
             expected_sequence: 0,
+            expected_hash: None,
             records: run.entries.iter().map(Sealed::record).collect(),
             index: summary.index(true),
         };

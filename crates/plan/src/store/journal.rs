@@ -56,6 +56,7 @@ impl Journal {
         let append = Append {
             session_id: Arc::clone(&self.run_id),
             expected_sequence: self.next_seq(),
+            expected_hash: self.head().and_then(|head| head.parse().ok()),
             records: entries.iter().map(Sealed::record).collect(),
             index: summary.index(changed),
         };

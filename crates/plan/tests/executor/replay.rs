@@ -286,7 +286,8 @@ async fn a_broken_journal_is_not_comparable() {
     assert_ne!(changed, text);
     records[5].bytes = changed.into_bytes().into();
     let index = IndexUpdate { open: false, deadline_ms: i64::MAX, state: head.state, summary: Some(head.summary) };
-    let append = Append { session_id: original.as_str().into(), expected_sequence: 0, records, index };
+    let append =
+        Append { session_id: original.as_str().into(), expected_sequence: 0, expected_hash: None, records, index };
     assert!(broken.append(&[append]).into_iter().all(|result| result.is_ok()));
     let world = world.moved_to(Arc::new(broken));
     let executor = world.executor();

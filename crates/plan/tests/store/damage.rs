@@ -79,7 +79,8 @@ async fn a_journal_under_another_id_is_no_journal_of_that_run() {
     let (wrapped, store) = recorded().await;
     let records = wrapped.read("r", 0, 10, usize::MAX).unwrap();
     let index = macp_ledger::IndexUpdate { open: false, deadline_ms: 0, state: 1, summary: None };
-    let append = macp_ledger::Append { session_id: "q".into(), expected_sequence: 0, records, index };
+    let append =
+        macp_ledger::Append { session_id: "q".into(), expected_sequence: 0, expected_hash: None, records, index };
     assert!(wrapped.append(&[append])[0].is_ok());
     let error = store.load("q").await.unwrap_err();
     assert!(
