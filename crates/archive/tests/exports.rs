@@ -226,6 +226,9 @@ impl Store for Broken {
     fn delete_document(&self, kind: &str, key: &str) -> Result<bool, Failure> {
         self.0.delete_document(kind, key)
     }
+    fn move_document(&self, kind: &str, key: &str, new_key: &str, bytes: &[u8]) -> Result<bool, Failure> {
+        self.0.move_document(kind, key, new_key, bytes)
+    }
     fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
         self.0.document(kind, key)
     }

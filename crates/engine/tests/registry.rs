@@ -220,6 +220,20 @@ fn a_change_that_cannot_be_stored_is_none() {
     registry.promote_mode("ext.a", "ext.c", 3).expect("it works again");
 }
 
+/// What is stored and what is visible are the same, whichever write is the one that fails.
+#[test]
+fn a_promotion_under_another_name_is_one_change() {
+    let store = Flaky::new(MemoryStore::new());
+    let registry = open(&(Arc::clone(&store) as Arc<dyn Store>));
+    registry.register_mode(&mode("ext.a"), 1).expect("registered");
+    store.deletes_fail.store(true, Ordering::SeqCst);
+    assert_eq!(registry.promote_mode("ext.a", "acme.a", 2).expect("promoted"), "acme.a");
+    let again = open(&(Arc::clone(&store) as Arc<dyn Store>));
+    for registry in [&registry, &again] {
+        assert_eq!((names(&registry.modes(false)), names(&registry.modes(true))), (vec![], vec!["acme.a"]));
+    }
+}
+
 #[test]
 fn everything_is_there_again_when_the_store_is_opened_again() {
     let directory = tempfile::tempdir().expect("a directory");

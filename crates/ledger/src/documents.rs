@@ -76,6 +76,16 @@ impl Documents {
         self.kinds.get_mut(kind).is_some_and(|keys| keys.remove(key).is_some())
     }
 
+    /// Whether there was such a document to move.
+    pub fn rename(&mut self, kind: &str, key: &str, new_key: &str, bytes: &[u8]) -> Result<bool, Failure> {
+        validate(kind, new_key)?;
+        let was_there = self.delete(kind, key);
+        if was_there {
+            self.put(kind, new_key, bytes, PutMode::Replace)?;
+        }
+        Ok(was_there)
+    }
+
     #[must_use]
     pub fn get(&self, kind: &str, key: &str) -> Option<Bytes> {
         self.kinds.get(kind)?.get(key).cloned()

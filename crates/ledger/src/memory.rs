@@ -158,6 +158,10 @@ impl Store for MemoryStore {
         Ok(self.tables_mut().documents.delete(kind, key))
     }
 
+    fn move_document(&self, kind: &str, key: &str, new_key: &str, bytes: &[u8]) -> Result<bool, Failure> {
+        self.tables_mut().documents.rename(kind, key, new_key, bytes)
+    }
+
     fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
         Ok(self.tables().documents.get(kind, key))
     }

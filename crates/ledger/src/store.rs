@@ -131,6 +131,11 @@ pub trait Store: Send + Sync + Debug + 'static {
     /// Removes a document, durably when it returns; says whether there was one.
     fn delete_document(&self, kind: &str, key: &str) -> Result<bool, Failure>;
 
+    /// Puts a document under another key, with these bytes, in one step: afterwards it is there under one of the two keys
+    /// and never under both. Says whether there was one to move; if not, nothing changes. What was under the new key is
+    /// replaced.
+    fn move_document(&self, kind: &str, key: &str, new_key: &str, bytes: &[u8]) -> Result<bool, Failure>;
+
     /// The bytes of a document, `None` if there is no such document.
     fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure>;
 

@@ -74,6 +74,10 @@ impl Store for Scratch {
         self.store.delete_document(kind, key)
     }
 
+    fn move_document(&self, kind: &str, key: &str, new_key: &str, bytes: &[u8]) -> Result<bool, Failure> {
+        self.store.move_document(kind, key, new_key, bytes)
+    }
+
     fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
         self.store.document(kind, key)
     }

@@ -245,6 +245,10 @@ impl Store for Disk {
         Ok(self.layers().documents.delete(kind, key))
     }
 
+    fn move_document(&self, kind: &str, key: &str, new_key: &str, bytes: &[u8]) -> Result<bool, Failure> {
+        self.layers().documents.rename(kind, key, new_key, bytes)
+    }
+
     fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
         Ok(self.readable()?.documents.get(kind, key))
     }

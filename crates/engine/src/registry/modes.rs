@@ -89,9 +89,11 @@ impl Registry {
             promoted.descriptor.mode = promoted_name.to_owned();
         }
         let new_name = promoted.descriptor.mode.clone();
-        self.keep(&promoted)?;
-        if new_name != name {
-            self.store.delete_document(KIND, name)?;
+        if new_name == name {
+            self.keep(&promoted)?;
+        } else {
+            // One step: a restart in between must find one of the two, not both.
+            self.store.move_document(KIND, name, &new_name, &document(&promoted))?;
             snapshot.modes.remove(name);
         }
         snapshot.modes.insert(new_name.clone(), Arc::new(promoted));
@@ -108,10 +110,15 @@ impl Registry {
     }
 
     fn keep(&self, extension: &Extension) -> Result<(), RegistryError> {
-        let stored = RegisteredMode { descriptor: Some(extension.descriptor.clone()), promoted: extension.promoted };
-        self.store.put_document(KIND, &extension.descriptor.mode, &stored.encode_to_vec(), PutMode::Replace)?;
+        self.store.put_document(KIND, &extension.descriptor.mode, &document(extension), PutMode::Replace)?;
         Ok(())
     }
+}
+
+/// A mode as it is stored.
+fn document(extension: &Extension) -> Vec<u8> {
+    let Extension { descriptor, promoted } = extension.clone();
+    RegisteredMode { descriptor: Some(descriptor), promoted }.encode_to_vec()
 }
 
 fn find(name: &str, modes: &BTreeMap<String, Arc<Extension>>) -> Result<Arc<Extension>, RegistryError> {

@@ -54,6 +54,10 @@ impl Store for Probed {
         self.inner.delete_document(kind, key)
     }
 
+    fn move_document(&self, kind: &str, key: &str, new_key: &str, bytes: &[u8]) -> Result<bool, Failure> {
+        self.inner.move_document(kind, key, new_key, bytes)
+    }
+
     fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
         self.inner.document(kind, key)
     }

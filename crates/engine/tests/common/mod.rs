@@ -72,6 +72,7 @@ pub fn code(reply: &Reply) -> &str {
 pub struct Flaky<S> {
     pub inner: S,
     pub broken: AtomicBool,
+    pub deletes_fail: AtomicBool,
     /// Appends and loads panic.
     pub panics: AtomicBool,
     hold: Mutex<Hold>,
@@ -90,6 +91,7 @@ impl<S> Flaky<S> {
         Arc::new(Flaky {
             inner,
             broken: false.into(),
+            deletes_fail: false.into(),
             panics: false.into(),
             hold: Mutex::default(),
             changed: Condvar::new(),
@@ -164,10 +166,17 @@ impl<S: Store> Store for Flaky<S> {
     }
 
     fn delete_document(&self, kind: &str, key: &str) -> Result<bool, Failure> {
-        if self.broken.load(Ordering::SeqCst) {
+        if self.deletes_fail.load(Ordering::SeqCst) || self.broken.load(Ordering::SeqCst) {
             return Err(Self::failure());
         }
         self.inner.delete_document(kind, key)
+    }
+
+    fn move_document(&self, kind: &str, key: &str, new_key: &str, bytes: &[u8]) -> Result<bool, Failure> {
+        if self.broken.load(Ordering::SeqCst) {
+            return Err(Self::failure());
+        }
+        self.inner.move_document(kind, key, new_key, bytes)
     }
 
     fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {

@@ -14,6 +14,7 @@ pub(super) const CASES: &[Case] = &[
     ("the first writer wins where the document must be absent", if_absent),
     ("of many writers at once exactly one wins", one_wins),
     ("a deleted document is gone and its key is free", delete),
+    ("a moved document is under its new key alone", moved),
     ("kinds keep to themselves", kinds),
     ("documents page by the bytes of the key", paging),
     ("kinds and keys have a longest length", lengths),
@@ -100,6 +101,26 @@ fn delete(store: &dyn Store) {
     let again = store.put_document("kind", "a", b"again", PutMode::IfAbsent).unwrap();
     assert_eq!(again, PutOutcome::Stored);
     assert_eq!(get(store, "kind", "a").as_deref(), Some(&b"again"[..]));
+}
+
+fn moved(store: &dyn Store) {
+    put(store, "kind", "a", b"a");
+    put(store, "kind", "taken", b"taken");
+    put(store, "other", "a", b"other");
+    assert!(store.move_document("kind", "a", "b", b"changed").unwrap());
+    assert_eq!((get(store, "kind", "a"), get(store, "kind", "b").as_deref()), (None, Some(&b"changed"[..])));
+    assert!(store.move_document("kind", "b", "taken", b"moved").unwrap());
+    assert_eq!(keys(store, "kind", None, 10), ["taken"]);
+    assert_eq!(get(store, "kind", "taken").as_deref(), Some(&b"moved"[..]));
+    // Where there is nothing to move, nothing changes.
+    assert!(!store.move_document("kind", "a", "taken", b"lost").unwrap());
+    assert_eq!(get(store, "kind", "taken").as_deref(), Some(&b"moved"[..]));
+    assert!(store.move_document("kind", "taken", "taken", b"in place").unwrap());
+    assert_eq!(get(store, "kind", "taken").as_deref(), Some(&b"in place"[..]));
+    let failure = store.move_document("kind", "taken", &"k".repeat(KEY_BYTES_MAX + 1), b"").unwrap_err();
+    assert_eq!(failure.kind(), FailureKind::Invalid);
+    assert_eq!(get(store, "kind", "taken").as_deref(), Some(&b"in place"[..]));
+    assert_eq!(get(store, "other", "a").as_deref(), Some(&b"other"[..]));
 }
 
 fn kinds(store: &dyn Store) {

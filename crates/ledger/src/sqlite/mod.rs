@@ -196,6 +196,11 @@ impl Store for SqliteStore {
         self.writing()?.write(|writer| writer.delete_document(kind, key))
     }
 
+    fn move_document(&self, kind: &str, key: &str, new_key: &str, bytes: &[u8]) -> Result<bool, Failure> {
+        documents::validate(kind, new_key)?;
+        self.writing()?.write(|writer| writer.move_document(kind, key, new_key, bytes))
+    }
+
     fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
         self.readers.document(kind, key)
     }

@@ -37,7 +37,15 @@ fn run(synchronous: Synchronous, random: &mut Random) -> Run {
         let mut documents = states.last().unwrap().clone();
         let key = format!("k{}", random.below(5));
         let bytes = vec![random.draw() as u8; random.below(6_000) as usize];
-        match random.below(4) {
+        match random.below(5) {
+            4 => {
+                let new_key = format!("k{}", random.below(5));
+                let moved = documents.remove(&key).is_some();
+                assert_eq!(store.move_document("kind", &key, &new_key, &bytes).unwrap(), moved);
+                if moved {
+                    documents.insert(new_key, bytes);
+                }
+            }
             0 => assert_eq!(store.delete_document("kind", &key).unwrap(), documents.remove(&key).is_some()),
             1 => {
                 let expected = match documents.get(&key) {

@@ -48,6 +48,24 @@ impl Writer {
         self.change_document(kind, key, write, |found| found.is_none())
     }
 
+    pub(in crate::sqlite) fn move_document(
+        &mut self,
+        kind: &str,
+        key: &str,
+        new_key: &str,
+        bytes: &[u8],
+    ) -> Result<bool, Failure> {
+        let write = |connection: &Connection| {
+            if connection.prepare_cached(DELETE)?.execute([kind, key])? == 0 {
+                return Ok(Written::Nothing(false));
+            }
+            connection.prepare_cached(PUT)?.execute(params![kind, new_key, bytes])?;
+            Ok(Written::Change(true))
+        };
+        // The transaction is there whole or not at all, so that one key tells of both.
+        self.change_document(kind, new_key, write, |found| found.is_some_and(|found| found == bytes))
+    }
+
     /// One transaction. If its commit fails, `is_done` judges by what is then found whether it took place after all.
     fn change_document<T>(
         &mut self,
