@@ -65,6 +65,9 @@ impl FailureKind {
             Self::SchemaVersion { found, supported } if found > supported => {
                 "it was written by a newer version; use that version or newer"
             }
+            Self::SchemaVersion { found, supported } if found == supported => {
+                "its schema is one of before the first release; export from it with the version that wrote it"
+            }
             Self::SchemaVersion { .. } => "its schema is too old to migrate; use a version that knows it",
             Self::Foreign => "the file belongs to another application; choose another data directory",
             Self::NotFound => "no such database or directory; check the path of the data directory",

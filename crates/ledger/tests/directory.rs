@@ -124,6 +124,23 @@ fn a_newer_schema_is_refused_untouched() {
     assert_eq!(std::fs::read(directory.path().join(DATABASE_FILE)).unwrap(), before);
 }
 
+/// Version 1 grew before it was released: a database may have the number and not the tables.
+#[test]
+fn a_schema_that_lacks_a_table_is_refused_untouched() {
+    for table in ["sessions", "summaries", "entries", "documents", "probe"] {
+        let directory = TempDir::new().unwrap();
+        drop(SqliteStore::open(directory.path()).unwrap());
+        raw(directory.path()).execute_batch(&format!("DROP TABLE {table}")).unwrap();
+        let before = std::fs::read(directory.path().join(DATABASE_FILE)).unwrap();
+        for failure in [refused(directory.path()), SqliteStore::open_read_only(directory.path()).unwrap_err()] {
+            assert_eq!(failure.kind(), FailureKind::SchemaVersion { found: 1, supported: 1 });
+            assert!(failure.to_string().contains(&format!("no table {table:?}")), "{failure}");
+            assert!(failure.to_string().contains("before the first release"), "{failure}");
+        }
+        assert_eq!(std::fs::read(directory.path().join(DATABASE_FILE)).unwrap(), before);
+    }
+}
+
 #[test]
 fn a_database_of_another_application_is_refused_untouched() {
     let setups: [fn(&Connection); 2] = [

@@ -33,7 +33,13 @@ pub(super) fn accept(connection: &Connection, path: &Path) -> Result<i64, Failur
         Layout::Empty => 0,
         Layout::Ours { version } => version,
     };
-    if (0..=VERSION).contains(&version) { Ok(version) } else { Err(version_failure(version, path)) }
+    if !(0..=VERSION).contains(&version) {
+        return Err(version_failure(version, path));
+    }
+    if version == VERSION {
+        check_tables(connection, path)?;
+    }
+    Ok(version)
 }
 
 /// Brings the database to [`VERSION`].
@@ -58,7 +64,7 @@ fn migrate_from(found: i64, connection: &mut Connection, path: &Path, migrations
 pub(super) fn verify(connection: &Connection, path: &Path) -> Result<(), Failure> {
     match inspect(connection, path)? {
         Layout::Empty => Err(Failure::new(FailureKind::NotFound, format!("database {} is empty", path.display()))),
-        Layout::Ours { version: VERSION } => Ok(()),
+        Layout::Ours { version: VERSION } => check_tables(connection, path),
         Layout::Ours { version } => Err(version_failure(version, path)),
     }
 }
@@ -78,6 +84,25 @@ fn inspect(connection: &Connection, path: &Path) -> Result<Layout, Failure> {
             format!("open database {}: it has application id {application_id:#x}", path.display()),
         )),
     }
+}
+
+/// Before the first release the layout grew without a new number, and a database of that time says it is what it is not.
+fn check_tables(connection: &Connection, path: &Path) -> Result<(), Failure> {
+    let failed = |source| error::failure(format!("open database {}", path.display()), source);
+    for table in MIGRATIONS.iter().flat_map(|script| tables(script)) {
+        let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1)";
+        let is_there: bool = connection.query_row(sql, [table], |row| row.get(0)).map_err(failed)?;
+        if !is_there {
+            let context = format!("open database {}: it has no table {table:?}", path.display());
+            return Err(Failure::new(FailureKind::SchemaVersion { found: VERSION, supported: VERSION }, context));
+        }
+    }
+    Ok(())
+}
+
+/// Names of the tables a script creates.
+fn tables(script: &str) -> impl Iterator<Item = &str> {
+    script.lines().filter_map(|line| line.strip_prefix("CREATE TABLE ")?.split_whitespace().next())
 }
 
 fn version_failure(found: i64, path: &Path) -> Failure {
