@@ -29,8 +29,14 @@ pub fn to_string(value: &Value) -> Result<String, Error> {
 
 /// Reads a JSON text, canonical or not; a key given twice in one object is an error. No error text quotes the input.
 pub fn parse(text: &[u8]) -> Result<Value, serde_json::Error> {
+    // The parser itself goes no deeper than 128 levels.
+    parse_within(text, usize::MAX)
+}
+
+/// As [`parse`], and arrays and objects nested deeper than `depth_max` levels are an error.
+pub fn parse_within(text: &[u8], depth_max: usize) -> Result<Value, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let value = UniqueKeys.deserialize(&mut deserializer)?;
+    let value = Strict { depth: 0, depth_max }.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
 }
@@ -50,11 +56,23 @@ fn check_integers(value: &Value) -> Result<(), Error> {
     }
 }
 
-/// Builds a [`Value`] as serde_json does, but for keys that come twice.
+/// Builds a [`Value`] that stands inside so many arrays and objects, as serde_json does, but for keys that come twice.
 #[derive(Clone, Copy)]
-struct UniqueKeys;
+struct Strict {
+    depth: usize,
+    depth_max: usize,
+}
 
-impl<'de> DeserializeSeed<'de> for UniqueKeys {
+impl Strict {
+    fn inside<E: serde::de::Error>(self) -> Result<Strict, E> {
+        if self.depth == self.depth_max {
+            return Err(E::custom(format_args!("nested deeper than {} levels", self.depth_max)));
+        }
+        Ok(Strict { depth: self.depth + 1, ..self })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Strict {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -62,7 +80,7 @@ impl<'de> DeserializeSeed<'de> for UniqueKeys {
     }
 }
 
-impl<'de> Visitor<'de> for UniqueKeys {
+impl<'de> Visitor<'de> for Strict {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -98,20 +116,22 @@ impl<'de> Visitor<'de> for UniqueKeys {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Value, A::Error> {
+        let inside = self.inside()?;
         let mut elements = Vec::new();
-        while let Some(element) = sequence.next_element_seed(self)? {
+        while let Some(element) = sequence.next_element_seed(inside)? {
             elements.push(element);
         }
         Ok(Value::Array(elements))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let inside = self.inside()?;
         let mut members = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
             if members.contains_key(&key) {
                 return Err(A::Error::custom("a key is given twice"));
             }
-            members.insert(key, entries.next_value_seed(self)?);
+            members.insert(key, entries.next_value_seed(inside)?);
         }
         Ok(Value::Object(members))
     }
@@ -181,6 +201,17 @@ mod tests {
             assert!(error.contains("given twice") && !error.contains("secret"), "{error}");
         }
         assert!(parse(br#"{"a":{"a":1},"b":{"a":1}}"#).is_ok());
+    }
+
+    #[test]
+    fn nesting_ends_where_the_caller_says() {
+        for (text, depth) in [("1", 0), ("[]", 1), (r#"{"a":[1,{}]}"#, 3)] {
+            assert!(parse_within(text.as_bytes(), depth).is_ok(), "{text}");
+            if let Some(less) = depth.checked_sub(1) {
+                let error = parse_within(text.as_bytes(), less).unwrap_err().to_string();
+                assert!(error.contains(&format!("deeper than {less} levels")), "{error}");
+            }
+        }
     }
 
     #[test]

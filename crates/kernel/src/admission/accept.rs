@@ -1,16 +1,16 @@
 //! What both profiles ask of a session before a message becomes history, and how it does.
 
 use macp_wire::codes::Code;
-use macp_wire::history::v1::{Entry, ExpiryCause, RecordedSignature, Terminal, entry};
+use macp_wire::history::v1::{self as history, Entry, ExpiryCause, RecordedSignature, Terminal, entry};
 use macp_wire::v1::{Envelope, SessionState};
 use prost::Message;
 use sha2::{Digest, Sha256};
 
 use super::Submission;
 use crate::decide::{Accepted, Change, Verdict};
-use crate::mode::Response;
-use crate::session::{Session, State};
-use crate::{Limits, Rejection, SUSPENSIONS_MAX, SignatureCheck};
+use crate::mode::{self, Response};
+use crate::session::{Position, Seen, Session, State};
+use crate::{Binding, Limits, Rejection, SUSPENSIONS_MAX, SignatureCheck, Suspension};
 
 /// Asks the mode about a message that passed every check, and makes the entry.
 pub(super) fn accept(
@@ -48,6 +48,53 @@ pub(crate) fn judged(session: &Session, bound: Envelope, now: i64) -> Result<Acc
         ..Entry::default()
     };
     Ok(Accepted { entry, change: Change::Message { mode: mode_change, resolution } })
+}
+
+/// A start that has passed every check of its profile.
+pub(super) struct Beginning {
+    /// With its sender bound.
+    pub(super) bound: Envelope,
+    pub(super) binding: Binding,
+    /// The binding as the first entry has it.
+    pub(super) written: history::Binding,
+    pub(super) mode_state: mode::State,
+    pub(super) deadline_ms: i64,
+    pub(super) suspend_ms_max: i64,
+}
+
+/// Makes the session and its first entry.
+pub(super) fn begin(beginning: Beginning, submission: &Submission<'_>, now: i64) -> Verdict {
+    let Beginning { bound, binding, written, mode_state, deadline_ms, suspend_ms_max } = beginning;
+    let mut seen = Seen::default();
+    seen.insert(&bound.message_id, now);
+    let mut session = Session {
+        id: bound.session_id.as_str().into(),
+        position: Position { state: State::Open, deadline_ms, quiet_until_ms: deadline_ms, sequence: 1 },
+        ordinal: 1,
+        started_at_ms: now,
+        start_timestamp_ms: bound.timestamp_unix_ms,
+        bytes: bound.encoded_len() as u64,
+        seen,
+        activity: Default::default(),
+        mode_state,
+        suspension: Suspension::new(suspend_ms_max),
+        resolution: None,
+        cancelled: false,
+        expiry: ExpiryCause::Unspecified,
+        binding,
+    };
+    session.reschedule();
+    let entry = Entry {
+        sequence: 1,
+        ordinal: 1,
+        accepted_at_unix_ms: now,
+        identity: submission.caller.credential.identity().unwrap_or_default().to_owned(),
+        input: Some(entry::Input::Envelope(bound)),
+        signature: recorded(submission.signature),
+        binding: Some(Box::new(written)),
+        ..Entry::default()
+    };
+    Verdict::Accept(Box::new(Accepted { entry, change: Change::Start(Box::new(session)) }))
 }
 
 /// The timestamp of a start that its deadline counts from, if it states one.

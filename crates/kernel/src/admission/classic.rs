@@ -2,23 +2,21 @@
 //! decides.
 
 use macp_wire::classic::v1::SessionStartPayload;
-use macp_wire::history::v1::{Entry, ExpiryCause, entry};
 use macp_wire::v1::Envelope;
 use prost::Message;
 
-use super::accept::{accept, check_caps, check_open, check_skew, deadline, recorded, stated_base};
+use super::accept::{Beginning, accept, begin, check_caps, check_open, check_skew, deadline, stated_base};
 use super::ambient::is_ambient;
 use super::{
     SESSION_START, Submission, bind_sender, check_lengths, check_payload, check_quota, check_rate, check_scope,
     check_signature, check_version, session_not_found, unknown_mode,
 };
-use crate::decide::{Accepted, Change, Verdict, due};
+use crate::decide::{Verdict, due};
 use crate::limits::check_length;
 use crate::profile::choose;
-use crate::session::{Position, Seen, Session, State};
+use crate::session::Session;
 use crate::{
-    Binding, Caller, Limits, PARTICIPANTS_MAX, Registered, Rejection, Roster, Suspension, TTL_MS_DEFAULT, TTL_MS_MAX,
-    mode,
+    Binding, Caller, Limits, PARTICIPANTS_MAX, Registered, Rejection, Roster, TTL_MS_DEFAULT, TTL_MS_MAX, mode,
 };
 
 /// Judges a SessionStart.
@@ -58,36 +56,11 @@ pub(crate) fn start(
     let bound = Envelope { sender: sender.to_owned(), ..envelope.clone() };
     let binding = Binding::classic(mode, roster, &bound, &payload, limits);
     let deadline_ms = deadline(stated_base(envelope).unwrap_or(now), ttl_ms);
-    let mut seen = Seen::default();
-    seen.insert(&bound.message_id, now);
-    let session = Session {
-        id: bound.session_id.as_str().into(),
-        position: Position { state: State::Open, deadline_ms, quiet_until_ms: deadline_ms, sequence: 1 },
-        ordinal: 1,
-        started_at_ms: now,
-        start_timestamp_ms: envelope.timestamp_unix_ms,
-        bytes: bound.encoded_len() as u64,
-        seen,
-        activity: Default::default(),
-        mode_state,
-        // Classic sessions are never suspended.
-        suspension: Suspension::new(0),
-        resolution: None,
-        cancelled: false,
-        expiry: ExpiryCause::Unspecified,
-        binding,
-    };
-    let entry = Entry {
-        sequence: 1,
-        ordinal: 1,
-        accepted_at_unix_ms: now,
-        identity: caller.credential.identity().unwrap_or_default().to_owned(),
-        input: Some(entry::Input::Envelope(bound)),
-        signature: recorded(signature),
-        binding: Some(Box::new(session.binding.classic_to_wire(&payload, ttl_ms, deadline_ms))),
-        ..Entry::default()
-    };
-    Ok(Verdict::Accept(Box::new(Accepted { entry, change: Change::Start(Box::new(session)) })))
+    let written = binding.classic_to_wire(&payload, ttl_ms, deadline_ms);
+    // Classic sessions are never suspended.
+    let suspend_ms_max = 0;
+    let beginning = Beginning { bound, binding, written, mode_state, deadline_ms, suspend_ms_max };
+    Ok(begin(beginning, submission, now))
 }
 
 /// Judges any other message of a session.

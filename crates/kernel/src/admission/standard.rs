@@ -4,26 +4,25 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use macp_wire::codes::Code;
-use macp_wire::history::v1::{Entry, ExpiryCause, entry};
 use macp_wire::v1::{Envelope, SessionStartPayload};
 use prost::Message;
 
-use super::accept::{accept, check_caps, check_open, check_skew, deadline, recorded, stated_base};
+use super::accept::{Beginning, accept, begin, check_caps, check_open, check_skew, deadline, stated_base};
 use super::ambient::{self, is_ambient};
 use super::{
     Submission, bind_sender, check_payload, check_quota, check_rate, check_scope, check_signature, check_version, cut,
     session_not_found, unknown_mode,
 };
 use crate::binding::Labels;
-use crate::decide::{Accepted, Change, Verdict, due_in};
+use crate::decide::{Verdict, due_in};
 use crate::limits::check_length;
 use crate::mode::{self, Extension};
 use crate::policy::{self, Policy};
-use crate::session::{Position, Seen, Session, State};
+use crate::session::Session;
 use crate::session_id::is_unguessable;
 use crate::{
     Binding, Caller, Credential, Limits, PARTICIPANTS_MAX, Profile, Registered, Rejection, Roster,
-    STANDARD_MESSAGE_ID_BYTES_MAX, SUSPEND_MS_DEFAULT, Suspension, TTL_MS_MAX,
+    STANDARD_MESSAGE_ID_BYTES_MAX, SUSPEND_MS_DEFAULT, TTL_MS_MAX,
 };
 
 /// Judges a SessionStart.
@@ -87,36 +86,9 @@ pub(crate) fn start(
     };
     let deadline_ms = deadline(stated_base(envelope).unwrap_or(now), payload.ttl_ms);
     let suspend_ms_max = if payload.max_suspend_ms > 0 { payload.max_suspend_ms } else { SUSPEND_MS_DEFAULT };
-    let mut seen = Seen::default();
-    seen.insert(&bound.message_id, now);
-    let mut session = Session {
-        id: bound.session_id.as_str().into(),
-        position: Position { state: State::Open, deadline_ms, quiet_until_ms: deadline_ms, sequence: 1 },
-        ordinal: 1,
-        started_at_ms: now,
-        start_timestamp_ms: envelope.timestamp_unix_ms,
-        bytes: bound.encoded_len() as u64,
-        seen,
-        activity: Default::default(),
-        mode_state,
-        suspension: Suspension::new(suspend_ms_max),
-        resolution: None,
-        cancelled: false,
-        expiry: ExpiryCause::Unspecified,
-        binding,
-    };
-    session.reschedule();
-    let entry = Entry {
-        sequence: 1,
-        ordinal: 1,
-        accepted_at_unix_ms: now,
-        identity: sender.to_owned(),
-        input: Some(entry::Input::Envelope(bound)),
-        signature: recorded(signature),
-        binding: Some(Box::new(session.binding.standard_to_wire(&payload, deadline_ms, suspend_ms_max))),
-        ..Entry::default()
-    };
-    Ok(Verdict::Accept(Box::new(Accepted { entry, change: Change::Start(Box::new(session)) })))
+    let written = binding.standard_to_wire(&payload, deadline_ms, suspend_ms_max);
+    let beginning = Beginning { bound, binding, written, mode_state, deadline_ms, suspend_ms_max };
+    Ok(begin(beginning, submission, now))
 }
 
 /// Judges any other message of a session.
