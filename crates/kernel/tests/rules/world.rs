@@ -185,7 +185,7 @@ impl World {
         relayed
     }
 
-    fn run(&mut self, session_id: &str, command: Command) -> Settled {
+    pub(crate) fn run(&mut self, session_id: &str, command: Command) -> Settled {
         let slot = self.slots.entry(session_id.to_owned()).or_default();
         let after = slot.as_ref().map_or(0, Session::sequence);
         let outcome = step(slot, &command, self.now, &self.limits);

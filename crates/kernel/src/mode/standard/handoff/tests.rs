@@ -172,6 +172,21 @@ fn std_hand_6_readiness() {
     table.commit("owner", "handoff.accepted", true);
 }
 
+/// What a policy says of handoffs concerns silence and who may commit, never the outcome.
+#[test]
+fn std_pol_25_no_policy_refuses_the_outcome() {
+    let timeout = json!({"acceptance": {"implicit_accept_timeout_ms": 1_000}});
+    let anyone = json!({"commitment": {"authority": "any_participant"}});
+    for rules in [json!({}), timeout, anyone] {
+        for (action, positive) in [("handoff.accepted", true), ("handoff.declined", false)] {
+            let mut table = open().governed(rules.clone());
+            table.accept("owner", "HandoffOffer", &offer("h1", "t1"));
+            table.accept("t1", "HandoffAccept", &accept("h1", ""));
+            table.commit("owner", action, positive);
+        }
+    }
+}
+
 #[test]
 fn std_hand_7_state() {
     assert_eq!(open().describe(), json!({"offers": {}, "contexts": {}}));
