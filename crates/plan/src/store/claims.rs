@@ -7,6 +7,8 @@
 //!                 └───────── next generation ─────────┘  another run may try
 //! ```
 //!
+//! A claim under which nothing was sent and nothing will be is as good as failed.
+//!
 //! A document can only be created by one writer, but replaced by any. So a claim is replaced by its owner alone, and
 //! taking over a failed one creates a document of the next generation. A claim that cannot be written or read is an
 //! error: nothing is dispatched.
@@ -135,7 +137,10 @@ fn claim(store: &dyn Store, request: &ClaimRequest) -> Result<Claim, StoreError>
 fn judge(store: &dyn Store, request: &ClaimRequest, found: &Document) -> Result<Option<Claim>, StoreError> {
     let run_id = found.run_id.clone();
     if found.request_digest != request.request_digest {
-        return Ok(Some(Claim::Conflict { run_id }));
+        // A claim is durable before the journal says what led to it. A run that went down between the two asks the
+        // world again, and may come back with another request although nothing was sent under its first one.
+        let unsent = found.state == State::Claimed && holder::never_sent(store, &request.run_id, found)?;
+        return Ok(if unsent { None } else { Some(Claim::Conflict { run_id }) });
     }
     Ok(match found.state {
         State::Finished => Some(Claim::Duplicate { run_id, output: found.output.clone() }),

@@ -5,6 +5,7 @@ use macp_ledger::Store;
 use macp_plan_core::journal::{Body, Output};
 use macp_plan_core::plan::StepStatus;
 
+use super::claims::Document;
 use super::error::StoreError;
 use super::read;
 use super::settlements::{self, Outcome};
@@ -52,4 +53,14 @@ pub(super) fn look(store: &dyn Store, run_id: &str, step_id: &str) -> Result<Hol
         }
     }
     Ok(if dispatched { Holder::Unknown } else { Holder::NotDone })
+}
+
+/// Whether nothing was sent under a claim, and nothing will be: the run that holds it has ended, or is the very one that
+/// asks for it again, and its journal has no intent of the step. Without a journal nothing is known.
+pub(super) fn never_sent(store: &dyn Store, asking: &str, found: &Document) -> Result<bool, StoreError> {
+    let Some(run) = read::load(store, &found.run_id)? else {
+        return Ok(false);
+    };
+    let intended = |body: &Body| matches!(body, Body::EffectIntent { step_id, .. } if *step_id == found.step_id);
+    Ok((found.run_id == asking || run.is_finished()) && !run.bodies().any(intended))
 }

@@ -160,6 +160,49 @@ async fn many_crashes() {
     }
 }
 
+/// A step is asked again whose answer nobody wrote down, and the world has changed meanwhile. What follows from the new
+/// answer is another request, which must not meet the claim of the one that was never sent.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_another_after_a_crash() {
+    let value = plan(
+        10,
+        vec![
+            step("read", "http_call", json!({"script": "large 1, large 2"})),
+            step("wrote", "post_call", json!({"script": "200", "about": "{{read.text}}"})),
+            step("told", "mail_send", json!({"script": "200", "about": "{{read.text}}"})),
+        ],
+    );
+    let (expected, writes) = uninterrupted(&value).await;
+    assert_eq!(expected.status, Status::Succeeded);
+    let mut asked_again = 0;
+    for death in [Death::AfterWrite, Death::AtWrite] {
+        for writes in 1..=writes {
+            let world = World::memory();
+            let store = Failing::mortal(Arc::clone(&world.store), writes, death);
+            live(&world, &store, async |executor| {
+                start(executor, &value, RUN_ID).await;
+            })
+            .await;
+            let executor = world.executor();
+            executor.recover().await.unwrap();
+            assert!(start(&executor, &value, RUN_ID).await);
+            let result = ended(&executor, RUN_ID).await;
+            let in_doubt = result.status == Status::InDoubt && result.stop.unwrap().step_id.as_deref() == Some("told");
+            assert!(in_doubt || result.status == Status::Succeeded, "{death:?} {writes}: {:?}", result.final_code);
+            executor.shutdown().await;
+            let key = effect_key("default", "", "p-kit", "read", 1, 0);
+            asked_again += usize::from(world.stage.counts().get(&key) == Some(&2));
+            // Under one key there was only ever one request.
+            let mut requests = BTreeMap::new();
+            for sent in world.stage.sent() {
+                let about = sent.parameters.get("about").cloned();
+                assert_eq!(*requests.entry(sent.effect_key).or_insert(about.clone()), about, "{death:?} {writes}");
+            }
+        }
+    }
+    assert!(asked_again > 1, "{asked_again}");
+}
+
 /// What cannot be repeated is not repeated: the run stops in doubt, an operator says what became of it, and a run that
 /// tries again does the rest. In the end everything was sent exactly once.
 #[tokio::test(start_paused = true)]

@@ -102,6 +102,30 @@ async fn another_request_under_the_same_key_is_a_conflict_in_every_state() {
     assert!(conflict().await);
 }
 
+/// A run that was killed after it claimed, and before its journal said what led to that, may come to another request.
+#[tokio::test]
+async fn a_claim_under_which_nothing_was_sent_binds_to_no_request() {
+    let other = |run_id: &str| ClaimRequest { request_digest: request_digest("other"), ..request(run_id) };
+    let conflict = |answer: &Claim| matches!(answer, Claim::Conflict { run_id } if run_id == "a");
+
+    let store = sample::memory();
+    let mut journal = create(&store, "a").await;
+    claim(&store, "a").await;
+    let answer = store.claims().claim(other("b")).await.unwrap();
+    assert!(conflict(&answer), "a is under way, and may still send it: {answer:?}");
+    assert!(matches!(store.claims().claim(other("a")).await.unwrap(), Claim::New));
+    assert!(matches!(store.claims().claim(other("a")).await.unwrap(), Claim::Held));
+    journal.append(vec![step_started("s1"), intent("s1")]).await.unwrap();
+    let answer = claim(&store, "a").await;
+    assert!(conflict(&answer), "the other request may have been sent: {answer:?}");
+
+    let store = sample::memory();
+    let mut journal = create(&store, "a").await;
+    claim(&store, "a").await;
+    journal.append(vec![run_finished(RunStatus::Cancelled)]).await.unwrap();
+    assert!(matches!(store.claims().claim(other("b")).await.unwrap(), Claim::New), "nothing was sent, and a has ended");
+}
+
 #[tokio::test]
 async fn a_replay_has_claims_of_its_own() {
     let store = sample::memory();
