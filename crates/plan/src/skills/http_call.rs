@@ -117,8 +117,9 @@ impl PureSkill for HttpCall {
         let url = parameters.get("url").and_then(Value::as_str).and_then(|text| Url::parse(text).ok());
         // A URL that cannot be read is refused before anything is sent, so no effect ever has this target.
         let target = url.as_ref().and_then(egress::target).unwrap_or_else(|| "unknown".to_owned());
-        let idempotency = match method(parameters) {
-            Method::GET | Method::HEAD => Idempotency::Natural,
+        // A method that is a reference may turn out to be any.
+        let idempotency = match parameters.get("method").map(Value::as_str) {
+            None | Some(Some("GET" | "HEAD")) => Idempotency::Natural,
             _ if flag(parameters, "target_dedupes", false) => Idempotency::Keyed,
             _ => Idempotency::None,
         };

@@ -163,6 +163,13 @@ async fn effects_follow_from_the_parameters() {
     assert_eq!(effect(json!({"url": "http://[::1]:80/", "method": "PUT"})), expected("[::1]", Idempotency::None));
     let deduped = json!({"url": "https://a.example./", "method": "DELETE", "target_dedupes": true});
     assert_eq!(effect(deduped), expected("a.example", Idempotency::Keyed));
+    // A template says nothing of what it becomes: neither a retry nor a full replay may take it for a GET.
+    for method in ["{{s1.method}}", "{{s1.verb}}T", "get"] {
+        let templated = json!({"url": "https://a.example/", "method": method});
+        assert_eq!(effect(templated), expected("a.example", Idempotency::None), "{method}");
+        let deduped = json!({"url": "https://a.example/", "method": method, "target_dedupes": true});
+        assert_eq!(effect(deduped), expected("a.example", Idempotency::Keyed), "{method}");
+    }
 }
 
 /// AOS-83: the value goes to the server and nowhere else.
