@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExecutorSettings {
-    /// Goes into effect keys, so that those of two tenants never meet.
+    /// Goes into effect keys, so that those of two tenants never meet. It has no `/`: behind that comes the agent of a
+    /// run without a session.
     pub namespace: String,
     /// Runs at work at once; a start beyond it is refused and can be tried again.
     pub runs_live_max: usize,

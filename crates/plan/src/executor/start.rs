@@ -153,6 +153,10 @@ impl Shared {
             started_by: start.by.clone(),
             ..self.bare(run_id, &start.plan, RunMode::Execute)
         };
+        if start.session.is_some() {
+            // The session stands in every key, and two sessions have nothing in common.
+            first.namespace.clone_from(&self.settings.namespace);
+        }
         if let Some(run) = related {
             let earlier = run.start();
             first.epoch = earlier.epoch;
@@ -184,7 +188,7 @@ impl Shared {
             mode,
             epoch: 1,
             jitter_seed: run_id.to_owned(),
-            namespace: self.settings.namespace.clone(),
+            namespace: self.namespace_of(&plan.plan.agent_id),
             executor: EXECUTOR.to_owned(),
             original_run_id: None,
             parent_run_id: None,
@@ -193,6 +197,13 @@ impl Shared {
             deadline_ms: None,
             started_by: String::new(),
         }
+    }
+
+    /// Where the effects of an agent's own runs are named. Plans are named by who writes them, so two agents may well
+    /// have chosen the same name, and neither may use up or change the effects of the other. The journal keeps it, so
+    /// that a run has the same keys for ever.
+    fn namespace_of(&self, agent_id: &str) -> String {
+        format!("{}/{agent_id}", self.settings.namespace)
     }
 }
 

@@ -47,6 +47,9 @@ fn unrepeatable() -> Value {
 /// The run has the same name in every world, and so the same jitter.
 const RUN_ID: &str = "r-fe5f3baf93ff-0000000000000001";
 
+/// The one of the kit's agent.
+const NAMESPACE: &str = "default/agent-kit";
+
 async fn start(executor: &Executor, value: &Value, run_id: &str) -> bool {
     let start = Start { request_id: Some("q".to_owned()), ..Start::execute(frozen(value.clone()), "tester") };
     executor.start_as(run_id.to_owned(), start).await.is_ok()
@@ -72,7 +75,7 @@ async fn rewind(world: &World, value: &Value) {
         let step_id = step["step_id"].as_str().unwrap();
         let answered =
             run.bodies().filter(|body| matches!(body, Body::AttemptObserved { step_id: of, .. } if of == step_id));
-        made.insert(effect_key("default", "", "p-kit", step_id, 1, 0), answered.count());
+        made.insert(effect_key(NAMESPACE, "", "p-kit", step_id, 1, 0), answered.count());
     }
     world.stage.rewind(made);
 }
@@ -190,7 +193,7 @@ async fn an_answer_that_is_another_after_a_crash() {
             let in_doubt = result.status == Status::InDoubt && result.stop.unwrap().step_id.as_deref() == Some("told");
             assert!(in_doubt || result.status == Status::Succeeded, "{death:?} {writes}: {:?}", result.final_code);
             executor.shutdown().await;
-            let key = effect_key("default", "", "p-kit", "read", 1, 0);
+            let key = effect_key(NAMESPACE, "", "p-kit", "read", 1, 0);
             asked_again += usize::from(world.stage.counts().get(&key) == Some(&2));
             // Under one key there was only ever one request.
             let mut requests = BTreeMap::new();
@@ -224,7 +227,7 @@ async fn unrepeatable_effects_are_in_doubt() {
             in_doubt += 1;
             let step_id = result.stop.unwrap().step_id.unwrap();
             assert_eq!(result.final_code.as_deref(), Some("ERR_EFFECT_IN_DOUBT"));
-            let key = effect_key("default", "", "p-kit", &step_id, 1, 0);
+            let key = effect_key(NAMESPACE, "", "p-kit", &step_id, 1, 0);
             let outcome = if counts.contains_key(&key) { Outcome::Success } else { Outcome::Failure };
             let executor = world.executor();
             executor.settle(RUN_ID, &step_id, outcome, "looked it up", "olga").await.unwrap();

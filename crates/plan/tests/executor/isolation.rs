@@ -60,6 +60,25 @@ async fn one_agent_never_changes_another() {
     }
 }
 
+/// Two agents that chose the same name for their plans: neither meets the claims of the other, whatever it asks for.
+#[tokio::test(start_paused = true)]
+async fn plans_of_one_name_belong_to_their_agents() {
+    for world in World::both() {
+        let executor = world.executor();
+        let named = |agent: &str, value: u64| {
+            let mut plan =
+                of_agent(agent, 0, 10, vec![step("s1", "post_call", json!({"script": "give", "value": value}))]);
+            plan["plan_id"] = json!("the-plan");
+            plan
+        };
+        for (agent, value, code) in [("a", 1, "OK"), ("b", 1, "OK"), ("c", 2, "OK"), ("a", 1, "OK_SKIP_DUPLICATE")] {
+            let run_id = begin(&executor, named(agent, value)).await;
+            assert_eq!(codes(&ended(&executor, &run_id).await), [("s1", code)], "{agent}");
+        }
+        assert_eq!(world.stage.counts().len(), 3, "a target sees keys of three");
+    }
+}
+
 /// AOS-71: a refusal by the limiter is an attempt without a dispatch, and is tried again if the policy says so.
 #[tokio::test(start_paused = true)]
 async fn a_refusal_is_an_attempt_without_a_call() {

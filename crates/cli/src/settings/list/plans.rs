@@ -78,6 +78,9 @@ pub(super) static SETTINGS: &[Setting] = &[
             if text.trim().is_empty() {
                 return Err("the name is empty".to_owned());
             }
+            if text.contains('/') {
+                return Err("`/` stands between the name and an agent, and cannot be part of it".to_owned());
+            }
             draft.plans.executor.namespace = text.to_owned();
             Ok(())
         }),
