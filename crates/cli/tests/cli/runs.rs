@@ -90,7 +90,7 @@ fn the_example_runs_and_proves_itself_everywhere() {
     let place = Place::new();
     let target = Target::start(|request, _| match request.path.as_str() {
         "/orders.json" => Answer::ok(ORDERS),
-        "/notice-3.txt" => Answer::ok("Three orders: ship them together."),
+        "/notice-3.txt" => Answer::ok(&"Three orders: ship them together. ".repeat(1_000)),
         _ => Answer::status(404),
     });
     let plan = orders(place.path(), &target);
@@ -111,6 +111,13 @@ fn the_example_runs_and_proves_itself_everywhere() {
     assert_eq!(codes(&shown), ["OK_HTTP_CALL", "OK_JSON_TRANSFORM", "OK_HTTP_CALL"]);
     let outputs = server.macp(&["run", "show", run, "--outputs"]).exits(0).stdout;
     assert!(outputs.contains("total returned") && outputs.contains("\"cents\": 6250"), "{outputs}");
+    // What is large is named in a result, and sent only to who asks for it.
+    let details = &shown["steps"][2]["outcome"]["details"];
+    assert!(details["output"].is_null() && details["output_ref"].is_string(), "{details}");
+    assert!(outputs.contains("ship them together. Three orders"), "{outputs}");
+    let whole = server.macp(&["--json", "run", "show", run, "--outputs"]).exits(0).value();
+    let details = &whole["steps"][2]["outcome"]["details"];
+    assert!(details["output"]["body"].is_string() && details["output_ref"].is_null(), "{details}");
     let log = server.macp(&["--json", "run", "log", run]).exits(0).values();
     assert_eq!((log[0]["type"].as_str(), log[0]["seq"].as_u64()), (Some("run_started"), Some(0)));
     assert_eq!(log.last().unwrap()["type"], "run_finished");

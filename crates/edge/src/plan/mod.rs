@@ -124,7 +124,7 @@ impl Service for Plan {
         let _timer = self.ctx.metrics.time(Rpc::GetRun);
         let access = self.access(&request).await?;
         let summary = self.seen(&access, &request.get_ref().run_id).await?;
-        runs::get(&self.plans, summary).await.map(Response::new)
+        runs::get(&self.ctx, &self.plans, summary).await.map(Response::new)
     }
 
     async fn list_runs(&self, request: Request<ListRunsRequest>) -> Answer<ListRunsResponse> {

@@ -141,12 +141,13 @@ impl Executor {
         self.shared.desk.len()
     }
 
-    /// The result of a run as it stands; none if there is no such run.
+    /// The result of a run as it stands; none if there is no such run. An output that is kept apart from the journal is
+    /// named by its digest: a run may have hundreds of them, each larger than a result should be.
     pub async fn result(&self, run_id: &str) -> Result<Option<RunResult>, StoreError> {
         let id = run_id.to_owned();
         let read = move |store: &dyn Store| match recovery::load(store, &id)? {
             None => Ok(None),
-            Some((run, plan)) => Ok(Some(RunResult::of(&run, &plan, &recovery::bodies(store)))),
+            Some((run, plan)) => Ok(Some(RunResult::of_journal(&run, &plan))),
         };
         let mut result = self.shared.runs.blocking::<_, StoreError>(read).await?;
         if let Some(result) = result.as_mut().filter(|result| result.status == Status::Running) {
@@ -155,13 +156,18 @@ impl Executor {
         Ok(result)
     }
 
-    /// Waits until a run has ended; none if there is no such run.
-    pub async fn finished(&self, run_id: &str) -> Result<Option<RunResult>, StoreError> {
-        let Some(mut watch) = self.shared.runs.watch(run_id, 0).await? else {
-            return Ok(None);
+    /// Waits until a run has ended; says whether there is such a run.
+    pub async fn wait(&self, run_id: &str) -> Result<bool, StoreError> {
+        let Some(watch) = self.shared.runs.watch(run_id, 0).await? else {
+            return Ok(false);
         };
-        while watch.next().await?.is_some() {}
-        self.result(run_id).await
+        watch.ended().await?;
+        Ok(true)
+    }
+
+    /// Waits until a run has ended, and gives its result; none if there is no such run.
+    pub async fn finished(&self, run_id: &str) -> Result<Option<RunResult>, StoreError> {
+        if self.wait(run_id).await? { self.result(run_id).await } else { Ok(None) }
     }
 
     /// Says what became of an effect in doubt. The first word stands: the earlier one is returned if there is one.

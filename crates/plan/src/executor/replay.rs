@@ -50,7 +50,7 @@ impl Executor {
         let mode = StartMode::FullReplay { original_run_id: run_id.to_owned(), allow_steps };
         let start = Start { mode, ..Start::execute(FrozenPlan::clone(&plan), by) };
         let started = self.start_as(replay_run_id, start).await?;
-        self.finished(&started.run_id).await?;
+        self.wait(&started.run_id).await?;
         self.compare(run_id, &started.run_id).await
     }
 

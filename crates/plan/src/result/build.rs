@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::{AttemptResult, Cancelled, Observability, RunResult, SideEffect, SkillPin, StepResult, StructuredOutcome};
-use crate::store::{Run, Status};
+use crate::store::{Run, Status, bodies};
 
 /// What was observed of one attempt.
 #[derive(Clone, Debug)]
@@ -34,7 +34,14 @@ struct Inputs<'r> {
 }
 
 impl RunResult {
-    /// A run as its journal tells it. `body` gives outputs kept apart from the journal.
+    /// A run as its journal alone tells it: outputs that are kept apart are named by their digests.
+    #[must_use]
+    pub fn of_journal(run: &Run, plan: &FrozenPlan) -> Self {
+        Self::of(run, plan, &bodies::without_text)
+    }
+
+    /// A run as its journal tells it. `body` gives outputs kept apart from the journal; of one that it does not give,
+    /// the result has the digest.
     #[must_use]
     pub fn of(run: &Run, plan: &FrozenPlan, body: &dyn Fn(&Digest) -> Option<Value>) -> Self {
         let start = run.start();
@@ -50,7 +57,7 @@ impl RunResult {
             })
             .collect();
         let finish = behavior.finished.as_ref();
-        let spent: u64 = steps.iter().map(|step| step.outcome.cost_microcents).sum();
+        let spent = steps.iter().map(|step| step.outcome.cost_microcents).fold(0, u64::saturating_add);
         let started = run.summary.started_at_ms;
         let admission = run.bodies().find_map(|body| match body {
             Body::Admission(admission) => Some(admission),
@@ -70,7 +77,7 @@ impl RunResult {
             final_code: finish
                 .map(|finish| finish.final_code.clone())
                 .or_else(|| steps.last().map(|step| step.final_code.clone())),
-            retry_count: steps.iter().map(|step| step.retry_count).sum(),
+            retry_count: steps.iter().map(|step| step.retry_count).fold(0, u32::saturating_add),
             stop: finish.and_then(|finish| finish.stop.clone()),
             not_reached: finish.map_or_else(Vec::new, |finish| finish.not_reached.clone()),
             total_cost_microcents: finish.map_or(spent, |finish| finish.total_cost_microcents),
@@ -162,8 +169,12 @@ fn told(
     if finished.attempt_codes.len() > 1 {
         details.insert("attempt_codes".to_owned(), finished.attempt_codes.clone().into());
     }
-    if let Some(output) = inputs.outputs.get(step_id).copied().and_then(|output| value(output, body)) {
-        details.insert("output".to_owned(), output);
+    if let Some(output) = inputs.outputs.get(step_id).copied() {
+        match (value(output, body), &output.output_ref) {
+            (Some(value), _) => drop(details.insert("output".to_owned(), value)),
+            (None, Some(digest)) => drop(details.insert("output_ref".to_owned(), digest.as_str().into())),
+            (None, None) => {}
+        }
     }
     let finished_at = number("finished_unix_ms").unwrap_or(run.summary.started_at_ms);
     let side_effects = step.effects.iter().map(|effect| SideEffect {

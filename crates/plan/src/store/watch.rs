@@ -113,6 +113,22 @@ impl Watch {
         Ok(None)
     }
 
+    /// Waits until the run has ended, and reads nothing of it.
+    pub async fn ended(mut self) -> Result<(), StoreError> {
+        while !self.finished {
+            if let Some(more) = &mut self.more {
+                more.mark_unchanged();
+            }
+            let run_id = Arc::clone(&self.run_id);
+            let open = move |store: &dyn Store| Ok::<_, StoreError>(store.head(&run_id)?.is_some_and(|head| head.open));
+            self.finished = !blocking(&self.store, open).await?;
+            if let Some(more) = self.more.as_mut().filter(|_| !self.finished) {
+                more.changed().await.map_err(|_| StoreError::Closed)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Where a later watch goes on.
     #[must_use]
     pub fn next_seq(&self) -> u64 {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::execution::call;
 use super::stores::{Failing, Writes};
-use super::world::{NOON_MS, World, begin, codes, count, ended, step_of};
+use super::world::{NOON_MS, World, begin, codes, count, ended, output_of, step_of};
 
 /// Test 26, AOS-79: a panic is one step's outcome, and with retries the run goes on.
 #[tokio::test(start_paused = true)]
@@ -183,5 +183,5 @@ async fn a_large_answer_survives_a_failed_write() {
     failing.left.store(usize::MAX, std::sync::atomic::Ordering::SeqCst);
     let result = ended(&executor, &run_id).await;
     assert_eq!((result.status, world.stage.calls()), (Status::Succeeded, 3));
-    assert_eq!(step_of(&result, "s3").outcome.details["output"]["value"], text);
+    assert_eq!(output_of(&executor, step_of(&result, "s3")).await["value"], text);
 }

@@ -7,7 +7,7 @@ use macp_plan_core::testkit::{plan, step};
 use serde_json::{Value, json};
 
 use super::execution::call;
-use super::world::{World, begin, codes, ended, frozen, step_of};
+use super::world::{World, begin, codes, ended, frozen, output_of, step_of};
 
 async fn retry(executor: &Executor, value: &Value, parent: &str, from: Option<&str>) -> Result<String, StartError> {
     let (parent_run_id, from_step) = (parent.to_owned(), from.map(str::to_owned));
@@ -51,7 +51,7 @@ async fn finished_steps_are_taken_over() {
         ];
         assert_eq!((codes(&result), result.status), (expected.to_vec(), Status::Succeeded));
         assert_eq!(step_of(&result, "read").outcome.details["reused_run_id"], first);
-        assert_eq!(step_of(&result, "uses").outcome.details["output"]["value"], text);
+        assert_eq!(output_of(&executor, step_of(&result, "uses")).await["value"], text);
         assert_eq!(world.stage.calls(), 6, "read, wrote, three times fails, uses");
         assert_eq!(super::world::lines(&executor, &first).await, before);
     }

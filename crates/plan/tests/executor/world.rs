@@ -345,6 +345,17 @@ pub(crate) fn step_of<'r>(result: &'r RunResult, step_id: &str) -> &'r StepResul
     result.steps.iter().find(|step| step.step_id == step_id).expect("the step has an outcome")
 }
 
+/// What a step returned, wherever it is kept.
+pub(crate) async fn output_of(executor: &Executor, step: &StepResult) -> Value {
+    match step.outcome.details.get("output") {
+        Some(output) => output.clone(),
+        None => {
+            let digest = step.attempts.last().unwrap().output_ref.clone().expect("the step returned something");
+            executor.runs().bodies().get(digest).await.unwrap().expect("it is kept")
+        }
+    }
+}
+
 /// Everything a store holds, in order: histories and documents.
 pub(crate) fn contents(store: &dyn Store) -> Vec<(String, String, Vec<u8>)> {
     let mut found = Vec::new();

@@ -45,7 +45,7 @@ pub(super) fn show(result: &RunResult, output: &Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What every step returned, whole; as JSON the result has it anyway.
+/// What every step returned, whole; as JSON the result has it anyway, or says that it is kept apart.
 pub(super) fn show_outputs(result: &RunResult, output: &Output) -> anyhow::Result<()> {
     for step in &result.steps {
         let Some(returned) = step.outcome.details.get("output") else { continue };

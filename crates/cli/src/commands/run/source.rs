@@ -108,7 +108,13 @@ impl Recorded {
         self.exported.body(digest)
     }
 
+    /// As a server tells it: large outputs are named.
     pub(crate) fn result(&self) -> RunResult {
+        RunResult::of_journal(&self.exported.run, &self.plan)
+    }
+
+    /// With every output.
+    pub(crate) fn whole_result(&self) -> RunResult {
         RunResult::of(&self.exported.run, &self.plan, &|digest| self.body(digest))
     }
 }
