@@ -61,8 +61,8 @@ pub struct Machine {
     assumptions: Option<BTreeMap<String, Assumed>>,
     /// The run is only to be ended, and what that takes needs no prices.
     closing: bool,
-    /// Names that references use; other outputs are not kept.
-    wanted: Arc<BTreeSet<String>>,
+    /// The names every step refers to, by its place in the plan.
+    reads: Arc<Vec<BTreeSet<String>>>,
     state: State,
 }
 
@@ -121,19 +121,9 @@ impl Machine {
         let pins = &plan.plan.pins;
         let taxonomy = Taxonomy::version(&pins.taxonomy_version);
         let card = rate_card::pinned(&pins.rate_card, catalog.as_ref()).ok();
-        let wanted = Arc::new(wanted(&plan.plan));
-        Self {
-            plan,
-            catalog,
-            rules,
-            start,
-            taxonomy,
-            card,
-            assumptions: None,
-            closing: false,
-            wanted,
-            state: State::new(),
-        }
+        let reads = Arc::new(reads(&plan.plan));
+        let state = State::new(&reads);
+        Self { plan, catalog, rules, start, taxonomy, card, assumptions: None, closing: false, reads, state }
     }
 
     /// Takes facts as given for steps whose skill is not registered or whose references lead to outputs that are no
@@ -246,15 +236,15 @@ impl Machine {
     #[must_use]
     pub fn wants_output<'b>(&self, body: &'b Body) -> Option<&'b Digest> {
         let (step, _) = self.current()?;
-        body.output_apart().filter(|_| self.wanted.contains(step.name()))
+        body.output_apart().filter(|_| self.state.unread.contains_key(step.name()))
     }
 
-    /// The output of a finished step that a later one refers to, by the name references use.
+    /// The output of a finished step, by the name references use, for as long as a step that refers to it is to come.
     #[must_use]
     pub fn output(&self, name: &str) -> Option<&Value> {
         match self.state.outputs.get(name)? {
             Held::Known(value) => Some(value),
-            Held::Unknown => None,
+            Held::Unknown | Held::TooMuch => None,
         }
     }
 
@@ -290,14 +280,13 @@ impl Machine {
     }
 }
 
-/// Every name of a step that a reference of the plan may mean.
-fn wanted(plan: &Plan) -> BTreeSet<String> {
+/// For every step the names of steps that its references may mean.
+fn reads(plan: &Plan) -> Vec<BTreeSet<String>> {
     let known: BTreeSet<&str> = plan.steps.iter().map(Step::name).collect();
-    let mut wanted = BTreeSet::new();
-    for step in &plan.steps {
+    let of_step = |step: &Step| {
         let references = reference::references(&step.parameters).unwrap_or_default();
         let names = references.iter().flat_map(|reference| reference.names());
-        wanted.extend(names.filter_map(|name| known.get(name).copied()));
-    }
-    wanted.into_iter().map(str::to_owned).collect()
+        names.filter(|name| known.contains(name)).map(str::to_owned).collect()
+    };
+    plan.steps.iter().map(of_step).collect()
 }

@@ -247,7 +247,7 @@ fn take(room: &mut usize, size: usize, reference: &str) -> Result<(), Unresolved
 }
 
 /// About as many bytes as the value has when it is written.
-fn size(value: &Value) -> usize {
+pub(crate) fn size(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) => 5,
         Value::Number(_) => 8,

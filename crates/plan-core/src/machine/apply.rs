@@ -255,8 +255,9 @@ impl Machine {
         };
         self.state.seen.insert(finished.step_id.clone(), seen);
         if let Some(held) = current.output.take() {
-            self.state.outputs.insert(name, held);
+            self.state.hold(name, held);
         }
+        self.state.release(&self.reads[current.prepared.index]);
         self.state.stop = stop_of(finished, &ending, continues);
         self.state.results.push(finished.clone());
         if self.state.stop.is_none() {
@@ -301,7 +302,7 @@ impl Machine {
     /// The output an entry speaks of, if a later step refers to it. One that cannot be had is an error, unless what
     /// depends on it is assumed.
     fn held(&self, step_id: &str, recorded: &Output, apart: Option<&Value>) -> Result<Option<Held>, OutOfPlace> {
-        if self.current().is_none_or(|(step, _)| !self.wanted.contains(step.name())) {
+        if self.current().is_none_or(|(step, _)| !self.state.unread.contains_key(step.name())) {
             return Ok(None);
         }
         match (recorded.output.as_ref().or(apart), &recorded.output_ref) {

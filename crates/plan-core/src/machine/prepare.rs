@@ -1,6 +1,6 @@
 //! What is known about a step before anything of it is dispatched: its request, its effects and what it may cost.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use macp_wire::canonical::INTEGER_MAX;
@@ -14,8 +14,8 @@ use crate::cost::{self, CostBasis, Price, Usage};
 use crate::digest::Digest;
 use crate::effect::{self, Effect, Idempotency};
 use crate::plan::{RunIf, Step};
-use crate::reference;
 use crate::skill::{CostModel, IdempotencyClass, PureSkill, SkillMetadata};
+use crate::{limits, reference};
 
 /// A step that is about to run or runs, with everything that follows from its resolved parameters, worked out once.
 #[derive(Clone, Debug)]
@@ -209,14 +209,29 @@ impl Machine {
     }
 
     fn resolve(&self, step: &Step, unknown: &Cell<bool>) -> Result<Map<String, Value>, reference::Unresolved> {
-        reference::resolve(&step.parameters, &|name| match self.state.outputs.get(name) {
+        let too_much = RefCell::new(None);
+        let resolved = reference::resolve(&step.parameters, &|name| match self.state.outputs.get(name) {
             Some(Held::Known(value)) => Some(value),
             Some(Held::Unknown) => {
                 unknown.set(true);
                 None
             }
+            Some(Held::TooMuch) => {
+                too_much.borrow_mut().get_or_insert_with(|| name.to_owned());
+                None
+            }
             None => None,
-        })
+        });
+        match too_much.into_inner() {
+            None => resolved,
+            Some(reference) => {
+                let why = format!(
+                    "it is not held: outputs that later steps refer to would take more than {} bytes together",
+                    limits::HELD_BYTES_MAX
+                );
+                Err(reference::Unresolved { reference, why })
+            }
+        }
     }
 
     fn holds(&self, condition: &RunIf) -> bool {

@@ -1,6 +1,6 @@
 //! What a machine remembers between entries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -10,6 +10,7 @@ use crate::cause::Cause;
 use crate::cost::Usage;
 use crate::journal::{RunFinished, RunStatus, StepFinished, Stop};
 use crate::plan::StepStatus;
+use crate::{limits, reference};
 
 #[derive(Clone, Debug)]
 pub(super) struct State {
@@ -19,8 +20,12 @@ pub(super) struct State {
     pub results: Vec<StepFinished>,
     /// How finished steps look to conditions, by step id.
     pub seen: BTreeMap<String, Seen>,
-    /// Outputs of finished steps, by the name references use.
+    /// Outputs of finished steps that are still to be read, by the name references use.
     pub outputs: BTreeMap<String, Held>,
+    /// How much of them is known, about in bytes.
+    pub held_bytes: usize,
+    /// How many steps that refer to a name have not finished; names without any are not here.
+    pub unread: BTreeMap<String, usize>,
     pub spent: u64,
     pub alerted: bool,
     /// An alert is decided before anything else.
@@ -118,6 +123,8 @@ pub(super) enum Held {
     Known(Value),
     /// It existed and is no longer kept.
     Unknown,
+    /// It did not fit beside what the run holds already.
+    TooMuch,
 }
 
 #[derive(Clone, Debug)]
@@ -127,18 +134,62 @@ pub(super) struct Seen {
 }
 
 impl State {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(reads: &[BTreeSet<String>]) -> Self {
+        let mut unread = BTreeMap::new();
+        for name in reads.iter().flatten() {
+            *unread.entry(name.clone()).or_default() += 1;
+        }
         Self {
             phase: Phase::Start,
             current: None,
             results: Vec::new(),
             seen: BTreeMap::new(),
             outputs: BTreeMap::new(),
+            held_bytes: 0,
+            unread,
             spent: 0,
             alerted: false,
             alert_due: false,
             stop: None,
             finished: None,
+        }
+    }
+}
+
+impl State {
+    /// Holds the output of a step that finished, if there is room for it. Whoever refers to one that there was no room
+    /// for is refused.
+    pub(super) fn hold(&mut self, name: String, output: Held) {
+        let output = match output {
+            Held::Known(value) => match self.held_bytes.saturating_add(reference::size(&value)) {
+                held if held > limits::HELD_BYTES_MAX => Held::TooMuch,
+                held => {
+                    self.held_bytes = held;
+                    Held::Known(value)
+                }
+            },
+            other => other,
+        };
+        let replaced = self.outputs.insert(name, output);
+        self.forget(replaced);
+    }
+
+    /// Lets go of what nobody refers to any more, now that a step with these references has finished.
+    pub(super) fn release(&mut self, reads: &BTreeSet<String>) {
+        for name in reads {
+            let Some(readers) = self.unread.get_mut(name) else { continue };
+            *readers = readers.saturating_sub(1);
+            if *readers == 0 {
+                self.unread.remove(name);
+                let read = self.outputs.remove(name);
+                self.forget(read);
+            }
+        }
+    }
+
+    fn forget(&mut self, output: Option<Held>) {
+        if let Some(Held::Known(value)) = output {
+            self.held_bytes = self.held_bytes.saturating_sub(reference::size(&value));
         }
     }
 }
