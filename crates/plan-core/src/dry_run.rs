@@ -25,7 +25,7 @@ use crate::plan::{FrozenPlan, RetryPolicy, Step, StepStatus};
 use crate::rate_card::{self, RateCard};
 use crate::reference;
 use crate::retry;
-use crate::skill::{Catalog, PureSkill, SkillMetadata};
+use crate::skill::{Catalog, PureSkill, SkillMetadata, has_target};
 
 /// How much later than the skill's own timer the executor's guard fires.
 pub const GUARD_MS: u64 = 1_000;
@@ -238,7 +238,9 @@ impl<'a> Bounds<'a> {
             None => step.timeout_ms.unwrap_or_default(),
         };
         let waits = |with_hints| (0..retries).map(|attempt| wait_ms_max(policy, attempt, with_hints)).sum::<u64>();
-        let wait_with_hints_ms_max = waits(true);
+        let effects = skill.as_ref().map(|skill| skill.effects(&step.parameters)).unwrap_or_default();
+        let hinted = skill.as_ref().is_none_or(|skill| has_target(skill.metadata(), &effects));
+        let wait_with_hints_ms_max = waits(hinted);
         let running = u64::from(attempts_max).saturating_mul(timeout_ms.saturating_add(GUARD_MS));
         StepEstimate {
             step_id: step.step_id.clone(),
@@ -251,7 +253,7 @@ impl<'a> Bounds<'a> {
             wait_ms_max: waits(false),
             wait_with_hints_ms_max,
             duration_ms_max: running.saturating_add(wait_with_hints_ms_max),
-            effects: skill.map(|skill| skill.effects(&step.parameters)).unwrap_or_default(),
+            effects,
             depends_on: self.depends_on(step),
         }
     }

@@ -120,3 +120,9 @@ pub trait Catalog: Debug + Send + Sync {
         true
     }
 }
+
+/// Whether a call reaches anyone who could ask for a wait before the next one. Where nobody is, no wait is obeyed but
+/// that of the policy, and a worst case counts no other.
+pub(crate) fn has_target(metadata: &SkillMetadata, effects: &[Effect]) -> bool {
+    !metadata.side_effects.is_empty() || !effects.is_empty()
+}

@@ -35,6 +35,20 @@ fn dry_run_dispatches_nothing_and_never_says_match() {
     assert_eq!(estimate.duration_ms_max, 2 * (4 * 6_000 + 3 * 60_000));
 }
 
+/// A call without a target is asked to wait by nobody, so that its worst case holds no such wait, and none is obeyed.
+#[test]
+fn hints_count_only_where_somebody_can_give_them() {
+    let steps = || vec![step("s1", "json_transform", json!({})), step("s2", "http_call", json!({}))];
+    let estimate = estimate(plan(10, steps()));
+    let waits: Vec<_> = estimate.steps.iter().map(|step| (step.wait_ms_max, step.wait_with_hints_ms_max)).collect();
+    assert_eq!(waits, [(700, 700), (700, 3 * 60_000)]);
+    let hint = || Answer { retry_after_ms: Some(50_000), ..http(503) };
+    let world = World::new().always("s1", http(200)).answer("s1", 0, hint()).answer("s2", 0, hint());
+    let run = execute(&freeze(plan(10, steps())), &Kit::standard().shared(), world);
+    assert_eq!(run.machine.finished().expect("finished").status, RunStatus::Succeeded);
+    assert_eq!(run.world.waited_ms, 100 + 50_000);
+}
+
 /// AOS-86: a step that would be blocked has the code that blocks it, and the run is predicted to stop there.
 #[test]
 fn blocked_steps_are_predicted() {

@@ -13,6 +13,7 @@ use crate::journal::{
     Admission, Body, DedupeVerdict, LimiterVerdict, Output, RunStart, RunStatus, StepFinished, Stop, StopReason,
 };
 use crate::plan::{OnError, StepStatus};
+use crate::skill::has_target;
 use crate::taxonomy::{self, Class};
 
 impl Machine {
@@ -288,6 +289,7 @@ impl Machine {
     fn wait_ms(&self, backoff_ms: u64) -> u64 {
         let Some(current) = &self.state.current else { return backoff_ms };
         let hint = current.happened.as_ref().and_then(|happened| happened.retry_after_ms);
+        let hint = hint.filter(|_| has_target(current.prepared.skill.metadata(), &current.prepared.effects));
         crate::retry::wait_ms(&self.step(current).retry_policy, backoff_ms, hint)
     }
 

@@ -66,6 +66,25 @@ async fn check(replies: Vec<Reply>, code: &str, requests: usize, basis: CostBasi
     assert_eq!(result.status, if code.starts_with("OK") { Status::Succeeded } else { Status::Failed });
 }
 
+/// AOS-115: nobody asks a transformation to wait, so that a session may commit to as many as a plan can have.
+#[tokio::test]
+async fn the_worst_case_of_transformations_fits_into_a_session() {
+    const LONGEST_SESSION_MS: u64 = 24 * 60 * 60 * 1_000;
+    let world = standard(&settings());
+    let transform = |at: usize| {
+        json!({"step_id": format!("s{at}"), "skill_id": "json_transform", "skill_version": "2.0.0",
+            "parameters": {"input": at, "expression": "@"}})
+    };
+    let value = json!({
+        "plan_id": "p", "created_at": "2026-03-01T09:00:00Z", "agent_id": "a", "goal": "be short",
+        "steps": (0..256).map(transform).collect::<Vec<_>>(),
+        "context": {"budget_cents": 100, "allowed_skills": ["json_transform"]},
+    });
+    let plan = freeze(&value, &*world.registry, &FreezeOptions::default()).unwrap();
+    let estimate = world.executor().dry_run(&Arc::new(plan)).unwrap();
+    assert!(estimate.duration_ms_max < LONGEST_SESSION_MS, "{}", estimate.duration_ms_max);
+}
+
 #[tokio::test]
 async fn a_server_that_misbehaves() {
     let unavailable = || Reply::Bytes(answer(503, &[], ""));
