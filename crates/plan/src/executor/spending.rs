@@ -2,7 +2,8 @@
 //!
 //! What counts against a limit of money is what the agent's runs of that day or month cost, the whole budgets of those
 //! that are at work, and the budget of the run that asks; so runs that start together cannot pass it together. A run
-//! belongs to the day it was started, in UTC. The sums are read from the index of runs when a limit first asks for
+//! belongs to the day it was started, in UTC. A full replay is none of them: what it costs is its own (AOS-90), and only
+//! the limit per run is asked. The sums are read from the index of runs when a limit first asks for
 //! them, and kept up from then on: nothing beside the index has to survive a crash.
 
 mod book;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 
 use macp_plan_core::cause::Cause;
 use macp_plan_core::cost;
-use macp_plan_core::journal::AdmissionFinding;
+use macp_plan_core::journal::{AdmissionFinding, RunMode, RunStart};
 use macp_plan_core::plan::{AdmissionLimits, FrozenPlan, MICROCENTS_PER_CENT};
 use macp_plan_core::taxonomy::{self, Class, Taxonomy};
 use macp_wire::canonical::INTEGER_MAX;
@@ -67,13 +68,17 @@ impl Shared {
     /// Lets a run begin, unless a limit that depends on its agent's other runs is in the way.
     pub(super) async fn admit(
         &self,
-        run_id: &str,
+        start: &RunStart,
         plan: &FrozenPlan,
         started_at_ms: u64,
     ) -> Result<Admitted, StoreError> {
+        let (run_id, replays) = (start.run_id.as_str(), start.mode == RunMode::FullReplay);
         let context = &plan.plan.context;
         let (agent, agent_id) = (&self.settings.agent, &plan.plan.agent_id);
-        let limits = in_force(agent, context.budget_policy.admission.as_ref());
+        let mut limits = in_force(agent, context.budget_policy.admission.as_ref());
+        if replays {
+            limits = AdmissionLimits { per_run_max_cents: limits.per_run_max_cents, ..AdmissionLimits::default() };
+        }
         // Held until all is decided, and taken by every run: so of those that begin together each sees the others.
         let mut book = self.book(&limits).await?;
         let day = Day::of(started_at_ms);
@@ -104,7 +109,7 @@ impl Shared {
             }
             (true, None) => None,
         };
-        if let Some(book) = book.as_mut().filter(|_| refusal.is_none()) {
+        if let Some(book) = book.as_mut().filter(|_| refusal.is_none() && !replays) {
             book.reserve(run_id, agent_id, day, cost::microcents(context.budget_cents));
         }
         Ok(Admitted { limits: told, refusal })

@@ -3,6 +3,7 @@
 
 use macp_ledger::{Filter, Store};
 use macp_plan_core::digest::Digest;
+use macp_plan_core::journal::RunMode;
 use serde::Deserialize;
 
 use super::documents::{PLANS, damaged, decode};
@@ -34,7 +35,7 @@ struct Context {
 }
 
 /// Goes through the runs that were started here at or after a time. Ids sort by time, newest first, so that older runs
-/// are not read. What a run that was imported cost was paid where it ran.
+/// are not read. What a run that was imported cost was paid where it ran, and a full replay is booked to nobody (AOS-90).
 pub(crate) fn since(store: &dyn Store, from_ms: u64, mut each: impl FnMut(&Summary, Cost)) -> Result<(), StoreError> {
     let mut after: Option<String> = None;
     loop {
@@ -44,7 +45,8 @@ pub(crate) fn since(store: &dyn Store, from_ms: u64, mut each: impl FnMut(&Summa
                 return Ok(());
             }
             let summary = Summary::of_head(head)?;
-            if summary.imported || summary.started_at_ms < from_ms {
+            let elsewhere = summary.imported || summary.mode == RunMode::FullReplay;
+            if elsewhere || summary.started_at_ms < from_ms {
                 continue;
             }
             let cost = match summary.status {

@@ -262,7 +262,7 @@ async fn no_crash_makes_a_run_count_twice_or_not_at_all() {
     }
 }
 
-/// AOS-19: retries and full replays are runs like others.
+/// AOS-19: a retry is a run like others.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_tries_again_counts_too() {
     let world = with_limits(World::memory(), per_day(3));
@@ -284,7 +284,30 @@ async fn a_run_that_tries_again_counts_too() {
     let third = executor.start(retry(&second)).await.unwrap().run_id;
     let result = ended(&executor, &third).await;
     assert_eq!(reason(&executor, &result).await.as_deref(), Some("per_day_max"));
+}
+
+/// AOS-90: a replay spends nothing of its agent's day, neither while it is counted nor when it is read again, and is not
+/// kept from it. Only the limit per run is about each run by itself.
+#[tokio::test(start_paused = true)]
+async fn a_full_replay_leaves_the_budget_of_its_agent_alone() {
+    let limits = AgentLimits { cents_per_run: Some(2), ..per_day(2) };
+    let world = with_limits(World::memory(), limits);
+    let executor = world.executor();
+    let first = begin(&executor, mails(1, 1, 1)).await;
+    assert_eq!(ended(&executor, &first).await.status, Status::Succeeded);
+    for _ in 0..3 {
+        let report = executor.full_replay(&first, vec!["s0".to_owned()], "tester").await.unwrap();
+        let replayed = ended(&executor, &report.replay_run_id).await;
+        assert_eq!((replayed.status, replayed.total_cost_microcents), (Status::Succeeded, 1_000_000));
+    }
+    executor.shutdown().await;
+    let executor = world.executor();
+    assert_eq!(rejected(&executor, mails(2, 2, 1)).await.as_deref(), Some("per_day_max"));
+    assert_eq!(rejected(&executor, mails(3, 1, 1)).await, None, "1 of 2 is left");
+    executor.shutdown().await;
+
+    let executor = with_limits(world, AgentLimits { cents_per_run: Some(0), ..limits }).executor();
     let report = executor.full_replay(&first, vec!["s0".to_owned()], "tester").await.unwrap();
     let replayed = executor.result(&report.replay_run_id).await.unwrap().unwrap();
-    assert_eq!(reason(&executor, &replayed).await.as_deref(), Some("per_day_max"));
+    assert_eq!(reason(&executor, &replayed).await.as_deref(), Some("per_run_max"));
 }

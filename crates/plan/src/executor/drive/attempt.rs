@@ -23,7 +23,7 @@ impl Drive<'_> {
             return self.note(Body::Admission(Admission::refused(&findings)));
         }
         let started_at_ms = self.journal.summary().started_at_ms;
-        let admitted = match self.shared.admit(self.journal.run_id(), &plan, started_at_ms).await {
+        let admitted = match self.shared.admit(self.machine.start(), &plan, started_at_ms).await {
             Ok(admitted) => admitted,
             Err(_) if self.shared.is_stopping() => return Err(Broken::Stopping),
             Err(error) => {
