@@ -25,7 +25,7 @@ use crate::plan::{FrozenPlan, RetryPolicy, Step, StepStatus};
 use crate::rate_card::{self, RateCard};
 use crate::reference;
 use crate::retry;
-use crate::skill::{Catalog, PureSkill, SkillMetadata, has_target};
+use crate::skill::{Catalog, PureSkill, SkillMetadata, guarded, has_target};
 
 /// How much later than the skill's own timer the executor's guard fires.
 pub const GUARD_MS: u64 = 1_000;
@@ -218,12 +218,10 @@ impl<'a> Bounds<'a> {
         let steps = self.plan.plan.steps.iter().filter(|step| !reference::is_literal(&step.parameters));
         let assume = |step: &Step| {
             let skill = self.skill(step)?;
-            let assumed = Assumed {
-                bound: skill.usage_bound(&step.parameters),
-                effects: skill.effects(&step.parameters),
-                ..Assumed::default()
-            };
-            Some((step.step_id.clone(), assumed))
+            // A skill that panics over a template may not over what becomes of it.
+            let bound = guarded(|| skill.usage_bound(&step.parameters)).unwrap_or_default();
+            let effects = guarded(|| skill.effects(&step.parameters)).unwrap_or_default();
+            Some((step.step_id.clone(), Assumed { bound, effects, ..Assumed::default() }))
         };
         steps.filter_map(assume).collect()
     }
@@ -238,7 +236,7 @@ impl<'a> Bounds<'a> {
             None => step.timeout_ms.unwrap_or_default(),
         };
         let waits = |with_hints| (0..retries).map(|attempt| wait_ms_max(policy, attempt, with_hints)).sum::<u64>();
-        let effects = skill.as_ref().map(|skill| skill.effects(&step.parameters)).unwrap_or_default();
+        let effects = skill.as_ref().and_then(|skill| guarded(|| skill.effects(&step.parameters))).unwrap_or_default();
         let hinted = skill.as_ref().is_none_or(|skill| has_target(skill.metadata(), &effects));
         let wait_with_hints_ms_max = waits(hinted);
         let running = u64::from(attempts_max).saturating_mul(timeout_ms.saturating_add(GUARD_MS));
@@ -267,7 +265,8 @@ impl<'a> Bounds<'a> {
         let literal = reference::is_literal(&step.parameters);
         match price {
             Some(price) if literal || price.is_flat() => {
-                let once = Pinned.cost(&price, &skill.usage_bound(&step.parameters));
+                let bound = guarded(|| skill.usage_bound(&step.parameters)).unwrap_or_default();
+                let once = Pinned.cost(&price, &bound);
                 Some(within_budget(once.saturating_mul(u64::from(attempts))))
             }
             // Without a price the step ends before it is dispatched.

@@ -121,6 +121,12 @@ pub trait Catalog: Debug + Send + Sync {
     }
 }
 
+/// What a skill says of parameters; none if it panics over them. That is the skill's answer about one step, and never
+/// more (AOS-79). The panic is reported where it happens, and what it left half done is thrown away.
+pub fn guarded<T>(ask: impl FnOnce() -> T) -> Option<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(ask)).ok()
+}
+
 /// Whether a call reaches anyone who could ask for a wait before the next one. Where nobody is, no wait is obeyed but
 /// that of the policy, and a worst case counts no other.
 pub(crate) fn has_target(metadata: &SkillMetadata, effects: &[Effect]) -> bool {

@@ -7,7 +7,7 @@ use crate::finding::Finding;
 use crate::plan::{Plan, Step};
 use crate::rate_card::RateCard;
 use crate::reference;
-use crate::skill::{Catalog, IdempotencyClass, PureSkill, Registration};
+use crate::skill::{Catalog, IdempotencyClass, PureSkill, Registration, guarded};
 use crate::taxonomy::Taxonomy;
 
 /// The reason of a finding about a skill that is not here.
@@ -41,18 +41,32 @@ pub(super) fn check(
         permissions(found, step, registration, catalog);
     }
     for (step, registration) in present() {
-        parameters(found, step, registration.skill.as_ref());
+        ask(found, step, |found| parameters(found, step, registration.skill.as_ref()));
     }
     for (step, registration) in present() {
         if let Some(card) = card {
-            found.extend(price(step, registration.skill.as_ref(), card).map(|finding| finding.at(&step.step_id)));
+            let price = || price(step, registration.skill.as_ref(), card).map(|finding| finding.at(&step.step_id));
+            ask(found, step, |found| found.extend(price()));
         }
     }
     for (step, registration) in present() {
-        declarations(found, step, registration.skill.as_ref(), taxonomy);
+        ask(found, step, |found| declarations(found, step, registration.skill.as_ref(), taxonomy));
     }
     for (step, registration) in present() {
         found.extend(build(plan, step, registration).map(|finding| finding.at(&step.step_id)));
+    }
+}
+
+/// Asks a skill about a step. One that panics over it is not called with it.
+fn ask(found: &mut Vec<Finding>, step: &Step, asked: impl FnOnce(&mut Vec<Finding>)) {
+    if guarded(|| asked(found)).is_none() {
+        let problem = format!("the skill {} panicked over the parameters", step.skill_key());
+        found.push(
+            Finding::error("AOS-79", "skill_panicked", problem)
+                .code("ERR_INTERNAL")
+                .at(&step.step_id)
+                .fix("the skill's author must mend it; the server's log tells where it happened"),
+        );
     }
 }
 

@@ -6,11 +6,11 @@ use serde_json::{Map, Value};
 
 use super::fields::Fields;
 use crate::check::structure::{retryable, unknown_code};
-use crate::effect::Idempotency;
+use crate::effect::{Effect, Idempotency};
 use crate::finding::Finding;
 use crate::limits;
 use crate::plan::{RetryPolicy, Thousandths};
-use crate::skill::PureSkill;
+use crate::skill::{PureSkill, guarded};
 use crate::taxonomy::{self, Taxonomy};
 
 /// What one place says about retries; what it leaves open comes from the next.
@@ -217,5 +217,6 @@ fn default_codes(skill: &dyn PureSkill, parameters: &Map<String, Value>, taxonom
 
 /// Whether a call with these parameters has an effect that its target does not recognise when it is repeated.
 pub(crate) fn repeats_do_harm(skill: &dyn PureSkill, parameters: &Map<String, Value>) -> bool {
-    skill.effects(parameters).iter().any(|effect| effect.idempotency == Idempotency::None)
+    let harms = |effects: Vec<Effect>| effects.iter().any(|effect| effect.idempotency == Idempotency::None);
+    guarded(|| skill.effects(parameters)).is_none_or(harms)
 }

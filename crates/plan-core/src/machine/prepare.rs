@@ -14,7 +14,7 @@ use crate::cost::{self, CostBasis, Price, Usage};
 use crate::digest::Digest;
 use crate::effect::{self, Effect, Idempotency};
 use crate::plan::{RunIf, Step};
-use crate::skill::{CostModel, IdempotencyClass, PureSkill, SkillMetadata};
+use crate::skill::{CostModel, IdempotencyClass, PureSkill, SkillMetadata, guarded};
 use crate::{limits, reference};
 
 /// A step that is about to run or runs, with everything that follows from its resolved parameters, worked out once.
@@ -127,7 +127,12 @@ impl Machine {
                 prepared.gate = refuse(Cause::SkillNotFound, facts);
             }
             _ => match resolved {
-                Ok(parameters) => self.prepare_resolved(&mut prepared, step, parameters),
+                Ok(parameters) => {
+                    if guarded(|| self.prepare_resolved(&mut prepared, step, parameters)).is_none() {
+                        prepared.gate =
+                            refuse(Cause::Internal, json!({"why": "the skill panicked over its parameters"}));
+                    }
+                }
                 Err(unresolved) => {
                     let facts = json!({"reference": unresolved.reference, "why": unresolved.why});
                     prepared.gate = refuse(Cause::ReferenceUnresolved, facts);

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use macp_plan_core::closing::{Closing, close};
 use macp_plan_core::journal::{Body, RunStart};
+use macp_plan_core::skill::guarded;
 use macp_wire::informational::Informational;
 use serde_json::{Map, Value};
 
+use super::caught::PANICKED;
 use super::control::Cancel;
 use super::desk::Place;
 use super::{ControlError, Shared, recovery};
@@ -39,7 +41,8 @@ impl Shared {
             };
             let entries = run.entries.iter().map(|sealed| &sealed.entry);
             let closing = Closing { by: &cancel.by, reason: &cancel.reason };
-            let closed = close(&plan, &catalog, run.start(), entries, &recovery::bodies(store), closing);
+            let close = || close(&plan, &catalog, run.start(), entries, &recovery::bodies(store), closing);
+            let closed = guarded(close).ok_or_else(|| recovery::unfit(&run_id, PANICKED.to_owned()))?;
             let closed = closed.map_err(|error| recovery::unfit(&run_id, error.to_string()))?;
             Ok::<_, StoreError>(Some((run, closed)))
         });

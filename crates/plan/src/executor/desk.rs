@@ -14,6 +14,8 @@ use super::control::Control;
 #[derive(Debug, Default)]
 pub(super) struct Desk {
     runs: Mutex<BTreeMap<String, AtWork>>,
+    /// Why runs were given up that had not ended, by their ids.
+    stuck: Mutex<BTreeMap<String, String>>,
     /// Hears of every run that is created or goes.
     changed: watch::Sender<()>,
     /// Whoever lets a run wait or go on: what is kept of that and what the run is told must change together.
@@ -35,6 +37,9 @@ pub(super) struct Place {
     run_id: String,
     control: watch::Receiver<Control>,
 }
+
+/// Runs of which it is remembered why they were given up; of more than that the log tells it.
+const STUCK_MAX: usize = 1_024;
 
 /// As many runs are at work as there may be.
 #[derive(Debug)]
@@ -65,6 +70,7 @@ impl Desk {
         if runs.len() >= most {
             return Err(Full);
         }
+        self.given_up().remove(run_id);
         let (sender, control) = watch::channel(Control::default());
         runs.insert(run_id.to_owned(), AtWork { agent_id: agent_id.to_owned(), admitted, control: sender });
         Ok(Some(Place { desk: Arc::clone(self), run_id: run_id.to_owned(), control }))
@@ -110,6 +116,11 @@ impl Desk {
         self.runs().contains_key(run_id)
     }
 
+    /// Why a run was given up, if it was and nobody has been at work on it since.
+    pub(super) fn why_stuck(&self, run_id: &str) -> Option<String> {
+        self.given_up().get(run_id).cloned()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.runs().len()
     }
@@ -128,6 +139,10 @@ impl Desk {
         }
     }
 
+    fn given_up(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.stuck.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     // Nothing that panics happens under the lock.
     fn runs(&self) -> MutexGuard<'_, BTreeMap<String, AtWork>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
@@ -142,6 +157,14 @@ impl Place {
     /// The run exists now: whoever waits for that is told.
     pub(super) fn created(&self) {
         self.desk.changed.send_replace(());
+    }
+
+    /// The run is given up, although it has not ended: says why to whoever asks.
+    pub(super) fn stuck(&self, why: String) {
+        let mut given_up = self.desk.given_up();
+        if given_up.len() < STUCK_MAX {
+            given_up.insert(self.run_id.clone(), why);
+        }
     }
 
     /// What the run is told.

@@ -10,6 +10,7 @@
 //! One task is the only writer of its run. Runs share nothing that could change how another behaves: budgets are the
 //! plan's, limits are counted by agent, and a call that panics or hangs is one run's answer.
 
+mod caught;
 mod closing;
 mod control;
 mod desk;

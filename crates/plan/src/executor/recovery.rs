@@ -8,9 +8,10 @@ use macp_plan_core::digest::Digest;
 use macp_plan_core::journal::{Body, DedupeVerdict};
 use macp_plan_core::machine::{Machine, OutOfPlace, Pinned};
 use macp_plan_core::plan::FrozenPlan;
-use macp_plan_core::skill::Catalog;
+use macp_plan_core::skill::{Catalog, guarded};
 use serde_json::Value;
 
+use super::caught::PANICKED;
 use super::drive::scope;
 use super::{Executor, Shared};
 use crate::store::{ClaimRequest, Run, StoreError, bodies, plans, read};
@@ -62,9 +63,11 @@ impl Shared {
                 };
                 let entries = run.entries.iter().map(|sealed| &sealed.entry);
                 let bodies = bodies(store);
-                let rules = Arc::new(Pinned);
-                let recovered =
-                    Machine::recover(Arc::clone(&plan), Arc::clone(&catalog), rules, run.start(), entries, &bodies);
+                let recover = || {
+                    let (plan, catalog, rules) = (Arc::clone(&plan), Arc::clone(&catalog), Arc::new(Pinned));
+                    Machine::recover(plan, catalog, rules, run.start(), entries, &bodies)
+                };
+                let recovered = guarded(recover).ok_or_else(|| unfit(&run_id, PANICKED.to_owned()))?;
                 let machine = recovered.map_err(|error| unfit(&run_id, misfit(&error, &plan, &*catalog)))?;
                 let (due_unix_ms, claim) = (due(&run), claim(&run, &machine));
                 Ok(Some(Recovered { run, machine, due_unix_ms, claim }))
@@ -72,12 +75,13 @@ impl Shared {
             .await
     }
 
-    /// Why nobody goes on with a run that has not ended, if nobody can.
+    /// Why nobody goes on with a run that has not ended, if nobody can or did.
     pub(super) async fn why_stuck(&self, run_id: &str) -> Result<Option<String>, StoreError> {
         if self.desk.has(run_id) {
             return Ok(None);
         }
         match self.recovered(run_id).await {
+            Ok(Some(recovered)) if !recovered.run.is_finished() => Ok(self.desk.why_stuck(run_id)),
             Ok(_) => Ok(None),
             Err(StoreError::Damaged { reason, .. }) => Ok(Some(reason)),
             Err(error) => Err(error),

@@ -1,8 +1,8 @@
 //! What a start may refer to: the run it tries again, or the one it replays.
 
-use macp_plan_core::effect::Idempotency;
+use macp_plan_core::effect::{Effect, Idempotency};
 use macp_plan_core::plan::FrozenPlan;
-use macp_plan_core::skill::Catalog;
+use macp_plan_core::skill::{Catalog, guarded};
 
 use super::{Shared, Start, StartError, StartMode};
 use crate::store::{Run, Status};
@@ -63,12 +63,12 @@ impl Shared {
 }
 
 /// Steps with an effect that nothing recognises as a repetition. Effects are asked of the templates: a reference never
-/// makes one harmless.
+/// makes one harmless, nor does a panic over it.
 fn unrepeatable(plan: &FrozenPlan, catalog: &dyn Catalog) -> Vec<String> {
     let steps = plan.plan.steps.iter().filter(|step| {
         catalog.skill(&step.skill_id, &step.skill_version).is_some_and(|registration| {
-            let effects = registration.skill.effects(&step.parameters);
-            effects.iter().any(|effect| effect.idempotency == Idempotency::None)
+            let harms = |effects: Vec<Effect>| effects.iter().any(|effect| effect.idempotency == Idempotency::None);
+            guarded(|| registration.skill.effects(&step.parameters)).is_none_or(harms)
         })
     });
     steps.map(|step| step.step_id.clone()).collect()

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use macp_plan_core::machine::Machine;
 use tracing::Instrument;
 
+use super::caught::{PANICKED, Panicked, caught};
 use super::desk::Place;
 use super::drive::{Broken, Drive, Patience, run_span};
 use super::{Shared, Stopping};
@@ -52,9 +53,20 @@ impl Shared {
         let mut stopping = self.stopping.subscribe();
         let (mut begun, mut patience) = (begun, Patience::default());
         loop {
-            let driven = match begun.take() {
-                Some((machine, journal)) => Drive::begun(self, machine, journal, place.control()).run().await,
-                None => self.go_on(place).await,
+            let begun = begun.take();
+            let driven = caught(async {
+                match begun {
+                    Some((machine, journal)) => Drive::begun(self, machine, journal, place.control()).run().await,
+                    None => self.go_on(place).await,
+                }
+            });
+            let driven = match driven.await {
+                Ok(driven) => driven,
+                // Trying again could call out again and again, only to panic at the same place.
+                Err(Panicked) => {
+                    tracing::error!(run_id = place.run_id(), "the run cannot go on: {PANICKED}");
+                    return place.stuck(PANICKED.to_owned());
+                }
             };
             match driven {
                 Ok(()) => return self.forget_pause(place).await,
@@ -64,7 +76,7 @@ impl Shared {
                 }
                 Err(Broken::Journal(error)) => {
                     tracing::error!(run_id = place.run_id(), %error, "the run cannot go on; `macp run show` tells more");
-                    return;
+                    return place.stuck(error.to_string());
                 }
             }
             let stopped = stopping.wait_for(|stopping| *stopping != Stopping::No);

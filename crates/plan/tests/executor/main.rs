@@ -13,6 +13,7 @@ mod http;
 mod isolation;
 mod log;
 mod metering;
+mod panics;
 mod replay;
 mod retry;
 mod secrets;
