@@ -31,8 +31,9 @@ pub(super) struct Cancel {
 }
 
 impl Executor {
-    /// Asks a run to stop at the next boundary. Once this returns, a restart does not forget it. A run that nobody can
-    /// go on with, such as one whose skill is gone, is ended here and now: in doubt, if a call with effects was out.
+    /// Asks a run to stop at the next boundary. Once this returns, a restart does not forget it. A run that was given up
+    /// is taken up again for it. One that nobody can go on with, such as one whose skill is gone, is ended here and now:
+    /// in doubt, if a call with effects was out.
     pub async fn cancel(&self, run_id: &str, by: &str, reason: &str) -> Result<(), ControlError> {
         let summary = self.shared.check_open(run_id).await?;
         let cancel = Cancel { by: by.to_owned(), reason: reason.to_owned() };
@@ -43,9 +44,13 @@ impl Executor {
             if shared.desk.tell(&run_id, |control| control.cancel = Some(cancel.clone())) {
                 return Ok(());
             }
-            // Whoever goes on with it finds what is kept, unless nobody can.
+            // Whoever goes on with it finds what is kept, unless nobody can. A new process goes on with all of them.
             match shared.recovered(&run_id).await {
-                Ok(_) => Ok(()),
+                Ok(_) if shared.is_stopping() => Ok(()),
+                Ok(_) => {
+                    shared.resume(&run_id).await?;
+                    Ok(())
+                }
                 Err(StoreError::Damaged { .. }) => shared.end_stuck(&run_id, &summary.agent_id, cancel).await,
                 Err(error) => Err(error.into()),
             }

@@ -148,4 +148,10 @@ async fn a_run_is_given_up_with_a_reason() {
     assert!(told.stuck.as_deref().unwrap_or_default().contains("panicked"), "{told:?}");
     let other = begin(&executor, plan(0, vec![call("s1", "200")])).await;
     assert_eq!(ended(&executor, &other).await.status, Status::Succeeded, "others are not concerned");
+
+    // Nobody has to start the server again to be rid of it.
+    executor.cancel(&run_id, "olga", "enough").await.unwrap();
+    let result = ended(&executor, &run_id).await;
+    assert_eq!((result.status, codes(&result)[1]), (Status::Cancelled, ("s2", "ERR_CANCELLED")));
+    assert_eq!(result.stuck, None);
 }
