@@ -12,7 +12,7 @@ use macp_wire::plan::v1::replay_response::Event;
 use macp_wire::plan::v1::{ReplayMode, ReplayProgress, ReplayRequest, ReplayResponse};
 use tonic::Status;
 
-use super::start::plan_of;
+use super::start::{check_request_id, given, plan_of};
 use super::validate::json;
 use super::{Plan, refusal};
 use crate::history::reader;
@@ -37,7 +37,7 @@ pub(super) async fn replay(
             "a full replay runs under the plan's own pins; what-if belongs to a mock replay",
         )),
         ReplayMode::Mock => mock(service, summary, what_if(request)?).await,
-        ReplayMode::Full => full(service, by, summary, request.allow_step_ids).await,
+        ReplayMode::Full => full(service, by, summary, request).await,
     }
 }
 
@@ -61,13 +61,15 @@ async fn full(
     service: &Plan,
     by: String,
     summary: &Summary,
-    allow_steps: Vec<String>,
+    request: ReplayRequest,
 ) -> Result<Outbound<ReplayResponse>, Status> {
+    check_request_id(&request.request_id)?;
     let executor = service.plans.executor.clone();
     let original = summary.run_id.clone();
-    let mode = StartMode::FullReplay { original_run_id: original.clone(), allow_steps };
+    let mode = StartMode::FullReplay { original_run_id: original.clone(), allow_steps: request.allow_step_ids };
     let plan = plan_of(&service.plans, summary).await?;
-    let run_id = match executor.start(Start { mode, ..Start::execute(plan, &by) }).await {
+    let start = Start { mode, request_id: given(request.request_id), ..Start::execute(plan, &by) };
+    let run_id = match executor.start(start).await {
         Ok(started) => started.run_id,
         // There is nothing to compare with, and so nothing to call: the report says where the record is broken.
         Err(StartError::Store(StoreError::Corruption(_))) => {
@@ -119,7 +121,6 @@ fn reported(report: &Report) -> Result<ReplayResponse, Status> {
 }
 
 fn what_if(request: ReplayRequest) -> Result<WhatIf, Status> {
-    let given = |text: String| (!text.is_empty()).then_some(text);
     let rate_card = given(request.what_if_rate_card_json)
         .map(|text| canonical::parse(text.as_bytes()))
         .transpose()

@@ -21,9 +21,7 @@ pub(super) async fn start(
     access: &Access,
     mut request: StartRunRequest,
 ) -> Result<StartRunResponse, Status> {
-    if request.request_id.len() > ID_BYTES_MAX {
-        return Err(status::invalid_request(format!("request_id has more than {ID_BYTES_MAX} bytes")));
-    }
+    check_request_id(&request.request_id)?;
     refusal::check_remark("reason", &request.reason)?;
     check_exact("epoch", request.epoch)?;
     check_exact("deadline_ms", request.deadline_ms)?;
@@ -162,10 +160,18 @@ fn check_exact(field: &str, number: u64) -> Result<(), Status> {
     Ok(())
 }
 
+/// What a caller names a request by is kept, and so must not be long.
+pub(super) fn check_request_id(request_id: &str) -> Result<(), Status> {
+    if request_id.len() > ID_BYTES_MAX {
+        return Err(status::invalid_request(format!("request_id has more than {ID_BYTES_MAX} bytes")));
+    }
+    Ok(())
+}
+
 pub(super) fn may_repeat(access: &Access) -> bool {
     access.local || access.may_repeat
 }
 
-fn given(text: String) -> Option<String> {
+pub(super) fn given(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }

@@ -70,6 +70,25 @@ async fn aos_92_a_full_replay_calls_again_and_says_what_the_world_changed() {
     world.shut_down().await;
 }
 
+/// Asked for twice, such as by a caller who lost the first answer, it calls once.
+#[tokio::test]
+async fn the_same_request_is_the_same_replay() {
+    let world = World::start().await;
+    let run_id = world.run_to_end(&["/a"]).await;
+    let request = ReplayRequest { request_id: "once".to_owned(), ..full(&run_id, &[]) };
+    let (first, report) = world.try_replay(request.clone()).await.expect("a report");
+    let (second, again) = world.try_replay(request.clone()).await.expect("the same report");
+    assert_eq!(first[0].replay_run_id, second[0].replay_run_id);
+    assert_eq!((&report["verdict"], &again["verdict"]), (&json!("match"), &json!("match")));
+    assert_eq!(world.target.asked(), ["/a", "/a"]);
+
+    let other = ReplayRequest { allow_step_ids: vec!["s1".to_owned()], ..request.clone() };
+    refused(world.try_replay(other).await, "REQUEST_REUSED");
+    let long = ReplayRequest { request_id: "x".repeat(10_000), ..request };
+    refused(world.try_replay(long).await, "INVALID_REQUEST");
+    world.shut_down().await;
+}
+
 #[tokio::test]
 async fn aos_89_what_nothing_recognises_as_a_repetition_is_named_first() {
     let world = World::start().await;

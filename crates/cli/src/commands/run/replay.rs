@@ -40,6 +40,9 @@ pub(crate) struct Args {
     /// With a full replay: allow this step to repeat effects that nothing recognises as repetitions
     #[arg(long, value_name = "STEP")]
     allow_step: Vec<String>,
+    /// With a full replay: the same id means the same replay, however often it is asked for
+    #[arg(long, value_name = "ID")]
+    request_id: Option<String>,
     #[command(flatten)]
     catalog: CatalogArgs,
 }
@@ -88,6 +91,9 @@ fn check_usage(args: &Args, place: &Place) -> anyhow::Result<()> {
         ModeArg::Mock if !args.allow_step.is_empty() => {
             bail!("a mock replay repeats nothing; --allow-step is for --mode full")
         }
+        ModeArg::Mock if args.request_id.is_some() => {
+            bail!("a mock replay starts nothing; --request-id is for --mode full")
+        }
         ModeArg::Full | ModeArg::Mock => Ok(()),
     }
 }
@@ -97,7 +103,12 @@ async fn replay(args: Args, place: Place, output: &Output) -> anyhow::Result<Fin
     let text = match place {
         Place::Server { server, run_id } => {
             let client = server.connect().await?;
-            remote(&client, request(run_id, args.mode, args.allow_step, what_if)?).await?
+            let request = ReplayRequest {
+                allow_step_ids: args.allow_step,
+                request_id: args.request_id.unwrap_or_default(),
+                ..request(run_id, args.mode, what_if)?
+            };
+            remote(&client, request).await?
         }
         place => match place.load().await {
             Ok(recorded) => {
@@ -131,12 +142,7 @@ fn what_if(substitutions: &[Substitution]) -> anyhow::Result<WhatIf> {
     Ok(what_if)
 }
 
-fn request(
-    run_id: String,
-    mode: ModeArg,
-    allow_step_ids: Vec<String>,
-    what_if: WhatIf,
-) -> anyhow::Result<ReplayRequest> {
+fn request(run_id: String, mode: ModeArg, what_if: WhatIf) -> anyhow::Result<ReplayRequest> {
     let mode = match mode {
         ModeArg::Mock => ReplayMode::Mock,
         ModeArg::Full => ReplayMode::Full,
@@ -146,10 +152,10 @@ fn request(
     Ok(ReplayRequest {
         run_id,
         mode: mode.into(),
-        allow_step_ids,
         what_if_skills: what_if_skills.into_iter().collect(),
         what_if_taxonomy_version: what_if.taxonomy_version.unwrap_or_default(),
         what_if_rate_card_json: card.unwrap_or_default(),
+        ..ReplayRequest::default()
     })
 }
 
