@@ -22,7 +22,13 @@ pub enum RunReplayed {
 impl Client {
     /// Everything that keeps a plan, authored or frozen, from running at the server.
     pub async fn validate_plan(&self, plan_json: impl Into<String>) -> Result<ValidatePlanResponse, Error> {
-        let request = ValidatePlanRequest { plan_json: plan_json.into() };
+        let request = ValidatePlanRequest { plan_json: plan_json.into(), keep: false };
+        Ok(self.plan.clone().validate_plan(request).await?.into_inner())
+    }
+
+    /// The same, and the server keeps the frozen plan if nothing stands in its way.
+    pub async fn keep_plan(&self, plan_json: impl Into<String>) -> Result<ValidatePlanResponse, Error> {
+        let request = ValidatePlanRequest { plan_json: plan_json.into(), keep: true };
         Ok(self.plan.clone().validate_plan(request).await?.into_inner())
     }
 

@@ -95,6 +95,8 @@ fn the_example_runs_and_proves_itself_everywhere() {
     });
     let plan = orders(place.path(), &target);
     let server = serve(&place.data());
+    let kept = server.macp(&["--json", "plan", "keep", &plan]).exits(0).value();
+    assert_eq!((&kept["ok"], kept["plan_hash"].is_string()), (&true.into(), true), "{kept}");
     let told = server.macp(&["run", "start", &plan]).exits(0).stdout;
     for part in ["started ", "✓ fetch  OK_HTTP_CALL", "succeeded  OK_HTTP_CALL", "nothing stopped the run"] {
         assert!(told.contains(part), "{part}\n{told}");

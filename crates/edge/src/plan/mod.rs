@@ -97,8 +97,14 @@ impl Service for Plan {
     async fn validate_plan(&self, request: Request<ValidatePlanRequest>) -> Answer<ValidatePlanResponse> {
         let _timer = self.ctx.metrics.time(Rpc::ValidatePlan);
         let access = self.access(&request).await?;
-        self.ctx.take_share(&access, Kind::Message)?;
-        validate::validate(&self.plans, request.into_inner().plan_json).await.map(Response::new)
+        if request.get_ref().keep {
+            // What is kept takes room for ever, like a run.
+            access.check_start_runs()?;
+            self.ctx.take_share(&access, Kind::Start)?;
+        } else {
+            self.ctx.take_share(&access, Kind::Message)?;
+        }
+        validate::validate(&self.plans, request.into_inner()).await.map(Response::new)
     }
 
     async fn dry_run(&self, request: Request<DryRunRequest>) -> Answer<DryRunResponse> {

@@ -13,18 +13,24 @@ use macp_plan_core::plan::{FrozenPlan, PlanError};
 use macp_plan_core::{check, lint};
 use macp_wire::canonical;
 use macp_wire::codes::Code;
-use macp_wire::plan::v1::{DryRunResponse, Finding as WireFinding, ValidatePlanResponse};
+use macp_wire::plan::v1::{DryRunResponse, Finding as WireFinding, ValidatePlanRequest, ValidatePlanResponse};
 use tonic::Status;
 
 use super::{Plans, refusal};
 use crate::status;
 
-pub(super) async fn validate(plans: &Plans, plan_json: String) -> Result<ValidatePlanResponse, Status> {
+pub(super) async fn validate(plans: &Plans, request: ValidatePlanRequest) -> Result<ValidatePlanResponse, Status> {
+    let ValidatePlanRequest { plan_json, keep } = request;
     let executor = plans.executor.clone();
-    apart(move || Ok(validated(&executor, &plan_json))).await
+    let (mut answer, plan) = apart(move || Ok(validated(&executor, &plan_json))).await?;
+    if let Some(plan) = plan.filter(|_| keep && answer.valid) {
+        plans.runs().plans().keep(plan.value).await.map_err(|error| refusal::of_store(&error))?;
+        answer.kept = true;
+    }
+    Ok(answer)
 }
 
-fn validated(executor: &Executor, text: &str) -> ValidatePlanResponse {
+fn validated(executor: &Executor, text: &str) -> (ValidatePlanResponse, Option<FrozenPlan>) {
     let (findings, plan) = match frozen(executor, text) {
         Ok(plan) => {
             let findings = lint::lint(text.as_bytes(), &**executor.registry(), &options(text));
@@ -33,12 +39,14 @@ fn validated(executor: &Executor, text: &str) -> ValidatePlanResponse {
         }
         Err(findings) => (findings, None),
     };
-    ValidatePlanResponse {
+    let answer = ValidatePlanResponse {
         valid: check::rejection(&findings).is_none(),
         findings: findings.into_iter().map(to_wire).collect(),
         plan_hash: plan.as_ref().map(|plan| plan.hash.to_string()).unwrap_or_default(),
-        frozen_plan_json: plan.map(|plan| plan.text()).unwrap_or_default(),
-    }
+        frozen_plan_json: plan.as_ref().map(FrozenPlan::text).unwrap_or_default(),
+        kept: false,
+    };
+    (answer, plan)
 }
 
 /// Both lists, in which nothing is said twice. What is said is the whole sentence and how bad it is: one step can have

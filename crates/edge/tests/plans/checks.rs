@@ -9,7 +9,13 @@ use crate::common::*;
 async fn an_authored_plan_is_frozen_and_a_frozen_one_is_left_as_it_is() {
     let world = World::start().await;
     let validate = async |plan_json: String| {
-        world.plans.clone().validate_plan(ValidatePlanRequest { plan_json }).await.expect("an answer").into_inner()
+        world
+            .plans
+            .clone()
+            .validate_plan(ValidatePlanRequest { plan_json, keep: false })
+            .await
+            .expect("an answer")
+            .into_inner()
     };
     let found = validate(world.authored(&["/a"]).to_string()).await;
     assert!(found.valid && found.plan_hash.starts_with("sha256:"), "{found:?}");
@@ -32,7 +38,7 @@ async fn aos_68_every_finding_names_step_rule_and_fix() {
     let mut plan = world.authored(&["/a", "/b"]);
     plan["steps"][0]["skill_version"] = json!("9.9.9");
     plan["steps"][1]["skill_id"] = json!("no_such_skill");
-    let request = ValidatePlanRequest { plan_json: plan.to_string() };
+    let request = ValidatePlanRequest { plan_json: plan.to_string(), keep: false };
     let found = world.plans.clone().validate_plan(request).await.expect("an answer").into_inner();
     assert!(!found.valid);
     assert_eq!((found.plan_hash.as_str(), found.frozen_plan_json.as_str()), ("", ""));
@@ -50,7 +56,7 @@ async fn aos_68_every_finding_names_step_rule_and_fix() {
     // A frozen plan is not repaired in silence.
     let mut altered = parse(&world.plan(&["/a"]).await);
     altered["steps"][0]["on_error"] = json!("hope");
-    let request = ValidatePlanRequest { plan_json: altered.to_string() };
+    let request = ValidatePlanRequest { plan_json: altered.to_string(), keep: false };
     let found = world.plans.clone().validate_plan(request).await.expect("an answer").into_inner();
     assert!(!found.valid && found.frozen_plan_json.is_empty());
     world.shut_down().await;
@@ -109,7 +115,7 @@ async fn nothing_is_said_twice_about_a_plan() {
     for step in plan["steps"].as_array_mut().expect("steps") {
         step["skill_version"] = json!("9.9.9");
     }
-    let request = ValidatePlanRequest { plan_json: plan.to_string() };
+    let request = ValidatePlanRequest { plan_json: plan.to_string(), keep: false };
     let found = world.plans.clone().validate_plan(request).await.expect("an answer").into_inner();
     assert!(!found.valid);
     let said: std::collections::HashSet<_> =

@@ -63,7 +63,7 @@ impl World {
 
     /// The frozen text of an authored plan, which must be fine.
     pub(crate) async fn freeze(&self, authored: &Value) -> String {
-        let request = ValidatePlanRequest { plan_json: authored.to_string() };
+        let request = ValidatePlanRequest { plan_json: authored.to_string(), keep: false };
         let found = self.plans.clone().validate_plan(request).await.expect("an answer").into_inner();
         assert!(found.valid, "{:?}", found.findings);
         found.frozen_plan_json

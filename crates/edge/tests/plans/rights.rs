@@ -51,7 +51,7 @@ async fn freeze(world: &World, paths: &[&str]) -> String {
 async fn freeze_for(world: &World, agent_id: &str, paths: &[&str]) -> String {
     let mut plan = world.authored(paths);
     plan["agent_id"] = json!(agent_id);
-    let request = ValidatePlanRequest { plan_json: plan.to_string() };
+    let request = ValidatePlanRequest { plan_json: plan.to_string(), keep: false };
     let found = world.plans.clone().validate_plan(as_caller(&token("alice"), request)).await.expect("an answer");
     found.into_inner().frozen_plan_json
 }
@@ -227,7 +227,7 @@ async fn to_have_plans_checked_takes_a_share_of_the_rate() {
     let world = World::with(|settings| settings.message_limit_per_minute = Some(2)).await;
     let plan_json = world.plan(&["/a"]).await;
     let validate = async |sender: &str| {
-        let request = ValidatePlanRequest { plan_json: plan_json.clone() };
+        let request = ValidatePlanRequest { plan_json: plan_json.clone(), keep: false };
         world.plans.clone().validate_plan(as_caller(sender, request)).await
     };
     let dry_run = async |sender: &str| {

@@ -63,6 +63,38 @@ async fn commit_with(world: &World, session_id: &str, plan_json: &str, more: Val
     send(world, session_id, "Commitment", commitment.to_string().into_bytes()).await;
 }
 
+/// AOS-106: a plan that is kept can be committed to by its digest alone.
+#[tokio::test]
+async fn aos_106_a_plan_by_reference_is_found_once_it_is_kept() {
+    let world = World::start().await;
+    let plan_json = world.plan(&["/a"]).await;
+    let hash = macp_plan_core::plan::FrozenPlan::parse(plan_json.as_bytes()).expect("a plan").hash;
+    let context = json!({"aos.plan.v1": {"plan_hash": hash, "uri": "plans/a"}}).to_string();
+    let start = SessionStartPayload { ttl_ms: 60_000, context: context.into_bytes().into(), ..Default::default() };
+    send(&world, "by-reference", "SessionStart", start.encode_to_vec()).await;
+    deliberate(&world, "by-reference").await;
+    let commitment = json!({"commitment_id": format!("aos-plan:{hash}"), "action": "go"});
+    send(&world, "by-reference", "Commitment", commitment.to_string().into_bytes()).await;
+    let status = refused(world.try_start(of_session("by-reference")).await, "PLAN_REFUSED");
+    assert!(status.message().contains("macp plan keep"), "{status:?}");
+
+    let keep = async |plan_json: String| {
+        let request = ValidatePlanRequest { plan_json, keep: true };
+        world.plans.clone().validate_plan(request).await.expect("an answer").into_inner()
+    };
+    let mut unfit = parse(&plan_json);
+    unfit["steps"][0]["skill_version"] = json!("9.9.9");
+    let unfit = keep(unfit.to_string()).await;
+    assert!(!unfit.valid && !unfit.kept, "{unfit:?}");
+    let kept = keep(plan_json).await;
+    assert!(kept.valid && kept.kept, "{kept:?}");
+    assert_eq!(kept.plan_hash, hash.to_string());
+    let run_id = world.try_start(of_session("by-reference")).await.expect("a run").run_id;
+    world.finished(&run_id).await;
+    assert_eq!(world.target.asked(), ["/a"]);
+    world.shut_down().await;
+}
+
 /// What a commitment needs before it.
 async fn deliberate(world: &World, session_id: &str) {
     send(world, session_id, "Proposal", json!({"proposal_id": "p", "option": "run it"}).to_string().into_bytes()).await;

@@ -181,7 +181,7 @@ fn resolve(found: Option<Candidate>, digest: &Digest, runs: &dyn Store) -> Resul
             None => {
                 let message = format!(
                     "the plan {digest} is in the session by reference only ({uri:?}), and it is not kept here; have it \
-                     kept by the server first"
+                     kept first, with `macp plan keep`"
                 );
                 return Err(Error::refused(Reason::PlanNotResolvable, message));
             }

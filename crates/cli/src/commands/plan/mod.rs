@@ -1,4 +1,4 @@
-//! `macp plan`: plans before they run. Everything here works without a server.
+//! `macp plan`: plans before they run. Nearly everything here works without a server.
 
 mod authored;
 mod catalog;
@@ -7,6 +7,7 @@ mod explain;
 mod findings;
 mod freeze;
 mod hash;
+mod keep;
 mod lint;
 mod skills;
 mod taxonomy;
@@ -24,6 +25,7 @@ pub(crate) enum Command {
     Hash(hash::Args),
     Explain(explain::Args),
     DryRun(dry_run::Args),
+    Keep(keep::Args),
     Taxonomy(taxonomy::Args),
     Code(taxonomy::CodeArgs),
     Skills(skills::Args),
@@ -37,6 +39,7 @@ impl Command {
             Command::Hash(args) => hash::run(&args, output),
             Command::Explain(args) => explain::run(&args, output),
             Command::DryRun(args) => dry_run::run(args, output).await,
+            Command::Keep(args) => keep::run(args, output).await,
             Command::Taxonomy(args) => taxonomy::run(&args, output),
             Command::Code(args) => taxonomy::explain(&args, output),
             Command::Skills(args) => skills::run(&args, output).await,

@@ -1,0 +1,48 @@
+//! `macp plan keep`.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use serde_json::json;
+
+use super::authored;
+use crate::Finding;
+use crate::output::{Output, Paint};
+use crate::remote::ServerArgs;
+use crate::text::clean;
+
+/// Have a server keep a frozen plan, so that a session can commit to it by its digest alone
+///
+/// The server checks it first, and keeps nothing that cannot run there.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// File with the frozen plan, or - for stdin
+    plan: PathBuf,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
+    let text = String::from_utf8(authored::read(&args.plan)?).context("the plan is no text")?;
+    let answer = args.server.connect().await?.keep_plan(text).await?;
+    if output.is_json() {
+        let problems = answer.findings.iter().map(|finding| {
+            json!({
+                "error": finding.error, "code": finding.code, "rule": finding.rule, "step_id": finding.step_id,
+                "reason": finding.reason, "problem": finding.problem, "fix": finding.fix,
+            })
+        });
+        let findings: Vec<_> = problems.collect();
+        output.value(&json!({ "ok": answer.kept, "plan_hash": answer.plan_hash, "findings": findings }))?;
+        return Ok(Finding::from_ok(answer.kept));
+    }
+    for finding in &answer.findings {
+        let paint = if finding.error { Paint::Bad } else { Paint::Warn };
+        let (code, problem, fix) = (clean(&finding.code), clean(&finding.problem), clean(&finding.fix));
+        let place = if finding.step_id.is_empty() { String::new() } else { format!(" {}", clean(&finding.step_id)) };
+        output.line(format!("{}{place}: {problem}; {fix}", output.paint(paint, code)))?;
+    }
+    let (word, paint) = if answer.kept { ("kept", Paint::Good) } else { ("not kept", Paint::Bad) };
+    output.line(format!("{} {}", output.paint(paint, word), clean(&answer.plan_hash)))?;
+    Ok(Finding::from_ok(answer.kept))
+}
