@@ -77,10 +77,10 @@ impl Desk {
     }
 
     /// Lets a run of an agent begin, unless as many others of that agent have as may; says how many those are.
-    pub(super) fn admit(&self, run_id: &str, agent_id: &str, most: Option<usize>) -> (bool, usize) {
+    pub(super) fn admit(&self, run_id: &str, agent_id: &str, most: usize) -> (bool, usize) {
         let mut runs = self.runs();
         let others = runs.iter().filter(|(id, run)| run.admitted && run.agent_id == agent_id && *id != run_id).count();
-        let admitted = most.is_none_or(|most| others < most);
+        let admitted = others < most;
         if let Some(run) = runs.get_mut(run_id) {
             run.admitted = admitted;
         }
@@ -204,8 +204,8 @@ mod tests {
         let places: Vec<_> =
             (0..4).map(|number| desk.enter(&format!("r{number}"), "a", 10).unwrap().unwrap()).collect();
         let other = desk.enter("other", "b", 10).unwrap().unwrap();
-        let admitted = places.iter().filter(|place| desk.admit(place.run_id(), "a", Some(2)).0).count();
+        let admitted = places.iter().filter(|place| desk.admit(place.run_id(), "a", 2).0).count();
         assert_eq!(admitted, 2);
-        assert_eq!(desk.admit(other.run_id(), "b", Some(1)), (true, 0), "another agent's runs are not counted");
+        assert_eq!(desk.admit(other.run_id(), "b", 1), (true, 0), "another agent's runs are not counted");
     }
 }

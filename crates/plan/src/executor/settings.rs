@@ -11,7 +11,8 @@ pub struct ExecutorSettings {
     /// Goes into effect keys, so that those of two tenants never meet. It has no `/`: behind that comes the agent of a
     /// run without a session.
     pub namespace: String,
-    /// Runs at work at once; a start beyond it is refused and can be tried again.
+    /// Runs at work at once; a start beyond it is refused and can be tried again. One agent has at most a quarter of
+    /// them, unless its limit says otherwise.
     pub runs_live_max: usize,
     pub agent: AgentLimits,
     /// How long a stopping executor waits for calls that are out.
@@ -22,7 +23,7 @@ pub struct ExecutorSettings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentLimits {
-    /// Runs at work at once; a run beyond it is rejected.
+    /// Runs at work at once; a run beyond it is rejected. Without it, a share of all: see [`ExecutorSettings`].
     pub runs_max: Option<usize>,
     /// Calls that are out at once; a call beyond it is a failed attempt with a code of its own.
     pub calls_max: Option<u32>,
@@ -34,6 +35,17 @@ pub struct AgentLimits {
     pub cents_per_day: Option<u64>,
     /// The same for one month.
     pub cents_per_month: Option<u64>,
+}
+
+/// Of all places for runs, the part that one agent may have. More than one agent must get on, whatever one of them does;
+/// and few servers have so many that a quarter were too little.
+const AGENT_SHARE: usize = 4;
+
+impl ExecutorSettings {
+    /// Runs of one agent that may be at work at once.
+    pub(super) fn agent_runs_max(&self) -> usize {
+        self.agent.runs_max.unwrap_or((self.runs_live_max / AGENT_SHARE).max(1))
+    }
 }
 
 impl Default for ExecutorSettings {

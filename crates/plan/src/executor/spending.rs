@@ -83,10 +83,11 @@ impl Shared {
         let mut book = self.book(&limits).await?;
         let day = Day::of(started_at_ms);
         let asked = limits_of(&limits, book.as_mut(), run_id, agent_id, day);
-        let (has_place, others) = self.desk.admit(run_id, agent_id, agent.runs_max);
+        let runs_max = self.settings.agent_runs_max();
+        let (has_place, others) = self.desk.admit(run_id, agent_id, runs_max);
         let mut told = Map::new();
         told.insert("runs_at_work".to_owned(), json!(others));
-        told.insert("runs_max".to_owned(), json!(agent.runs_max));
+        told.insert("runs_max".to_owned(), json!(runs_max));
         if !asked.is_empty() {
             told.insert("day".to_owned(), json!(day.to_string()));
             told.insert("budget_cents".to_owned(), json!(context.budget_cents));

@@ -116,6 +116,36 @@ async fn another_build_is_a_warning() {
     assert_eq!(result.findings.iter().map(|it| it.reason.as_str()).collect::<Vec<_>>(), ["skill_build_changed"]);
 }
 
+/// AOS-19: nobody has to set a limit for one agent to leave places to the others.
+#[tokio::test]
+async fn an_agent_has_a_share_of_the_places_by_default() {
+    let mut world = World::memory();
+    world.settings.runs_live_max = 8;
+    let executor = world.executor();
+    let of = |agent: &str, number: usize, script: &str| {
+        let mut value = plan(0, vec![call("s1", script)]);
+        value["agent_id"] = json!(agent);
+        value["plan_id"] = json!(format!("p-{number}"));
+        value
+    };
+    let mut waiting = Vec::new();
+    for number in 0..2 {
+        waiting.push(begin(&executor, of("greedy", number, "gate")).await);
+        world.stage.wait_for_calls(1).await;
+    }
+    for number in 2..10 {
+        let run_id = begin(&executor, of("greedy", number, "200")).await;
+        let result = ended(&executor, &run_id).await;
+        assert_eq!(result.final_code.as_deref(), Some("ERR_RATE_LIMIT_CONCURRENT"), "{number}");
+    }
+    let other = begin(&executor, of("modest", 0, "200")).await;
+    assert_eq!(ended(&executor, &other).await.status, Status::Succeeded);
+    world.stage.gate.add_permits(2);
+    for run_id in waiting {
+        assert_eq!(ended(&executor, &run_id).await.status, Status::Succeeded);
+    }
+}
+
 /// AOS-19: so many runs of an agent are admitted and not one more, however they race; other agents are not concerned.
 #[tokio::test]
 async fn runs_of_an_agent_are_limited_exactly() {

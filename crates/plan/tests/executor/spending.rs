@@ -139,18 +139,18 @@ async fn the_journal_tells_what_was_looked_at() {
     let second = begin(&executor, mails(2, 2, 1)).await;
     let result = ended(&executor, &second).await;
     let expected = json!({
-        "runs_at_work": 0, "runs_max": null, "day": "2026-09-21", "budget_cents": 2,
+        "runs_at_work": 0, "runs_max": 256, "day": "2026-09-21", "budget_cents": 2,
         "per_day_max_cents": 2, "day_spent_microcents": 1_000_000, "day_reserved_microcents": 0,
         "per_month_max_cents": 50, "month_spent_microcents": 1_000_000, "month_reserved_microcents": 0,
     });
     assert_eq!(Value::Object(limits(&executor, &second).await), expected);
     let told = &result.findings[0].explanation;
     assert!(told.contains("2 cents a day") && told.contains("2026-09-21") && told.contains("spent 1,"), "{told}");
-    // Without a limit nothing is looked at.
+    // Without a limit of money no money is looked at.
     let unlimited = World::memory().executor();
     let run_id = begin(&unlimited, mails(1, 1, 1)).await;
     ended(&unlimited, &run_id).await;
-    assert_eq!(Value::Object(limits(&unlimited, &run_id).await), json!({"runs_at_work": 0, "runs_max": null}));
+    assert_eq!(Value::Object(limits(&unlimited, &run_id).await), json!({"runs_at_work": 0, "runs_max": 256}));
 }
 
 /// AOS-18: of what the plan and the operator allow, the smaller counts.

@@ -79,6 +79,7 @@ async fn a_named_run_is_created_later() {
 async fn starts_beyond_the_limit_are_refused() {
     let mut world = World::memory();
     world.settings.runs_live_max = 5;
+    world.settings.agent.runs_max = Some(5);
     let executor = world.executor();
     let numbered = |number: usize| {
         let mut value = plan(0, vec![call("s1", "gate")]);
