@@ -104,6 +104,14 @@ enum Command {
         #[arg(long, default_value_t = 64)]
         runs: usize,
     },
+    /// Internal: the most memory that runs of a plan take beyond what the process has anyway, in bytes.
+    #[command(hide = true)]
+    PlanMemory {
+        #[arg(long)]
+        runs: usize,
+        #[arg(long)]
+        steps: usize,
+    },
     /// Internal: the echo server the ceiling is measured with.
     #[command(hide = true)]
     ServeEcho,
@@ -122,6 +130,7 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut report = Report::default();
     match arguments.command {
+        Command::PlanMemory { runs, steps } => return runtime.block_on(plans::memory(runs, steps)),
         Command::ServeEcho => return runtime.block_on(echo::serve()),
         Command::ServeReal { data, resident_sessions_max } => {
             return runtime.block_on(child::serve_real(&data, resident_sessions_max));

@@ -20,8 +20,11 @@ use serde_json::{Map, Value, json};
 
 use crate::report::Report;
 
+const MIB: f64 = 1_048_576.0;
 /// Steps of the longest plan there can be.
 const STEPS_MAX: usize = 256;
+/// Literal text of every step where memory is measured: what a step holds must not be lost among what a process holds.
+const TEXT_BYTES: usize = 1_024;
 /// Appends whose mean is the time of one synced write.
 const WRITES: u64 = 200;
 
@@ -54,6 +57,13 @@ pub async fn run(report: &mut Report, runs: usize) -> anyhow::Result<()> {
         1.5,
         "1 is linear".to_owned(),
     );
+    let (short, long) = (grown(runs, STEPS_MAX / 8)?, grown(runs, STEPS_MAX)?);
+    report.at_most(
+        "peak memory, plan of 256 steps against 32",
+        long / short,
+        8.0,
+        format!("8 is linear; {runs} runs took {:.1} MiB and {:.1} MiB", long / MIB, short / MIB),
+    );
     replayed(report, &executor).await?;
     executor.shutdown().await;
     Ok(())
@@ -81,9 +91,45 @@ fn synced_write() -> anyhow::Result<Duration> {
     Ok(began.elapsed() / u32::try_from(WRITES)?)
 }
 
+/// What so many runs of so many steps take at most, in a process of their own: memory that was taken once is not given
+/// back, and would hide what the next runs take.
+fn grown(runs: usize, steps: usize) -> anyhow::Result<f64> {
+    let mut process = std::process::Command::new(std::env::current_exe()?);
+    process.args(["plan-memory", "--runs", &runs.to_string(), "--steps", &steps.to_string()]);
+    let output = process.stderr(std::process::Stdio::inherit()).output()?;
+    anyhow::ensure!(output.status.success(), "runs of {steps} steps failed: {}", output.status);
+    Ok(String::from_utf8(output.stdout)?.trim().parse()?)
+}
+
+/// The other side of [`grown`]: executes, and prints the growth in bytes.
+pub async fn memory(runs: usize, steps: usize) -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let executor = executor(Arc::new(SqliteStore::open(directory.path())?))?;
+    // What the first run sets up stays, whatever comes after it.
+    execute(&executor, 1, &plan(1, 0)?).await?;
+    let before = kilobytes("VmRSS:")?;
+    execute(&executor, runs, &plan(steps, TEXT_BYTES)?).await?;
+    let peak = kilobytes("VmHWM:")?;
+    executor.shutdown().await;
+    println!("{}", peak.saturating_sub(before) * 1_024);
+    Ok(())
+}
+
+/// A line of what the system tells about this process.
+fn kilobytes(name: &str) -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let Some(line) = line else { anyhow::bail!("the system does not tell {name}") };
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}
+
 /// How long so many runs of so many steps take, all at once.
 async fn time(executor: &Executor, runs: usize, steps: usize) -> anyhow::Result<Duration> {
-    let plan = plan(steps)?;
+    execute(executor, runs, &plan(steps, 0)?).await
+}
+
+/// Executes a plan so many times at once; says how long that took.
+async fn execute(executor: &Executor, runs: usize, plan: &FrozenPlan) -> anyhow::Result<Duration> {
     let began = Instant::now();
     let mut started = Vec::with_capacity(runs);
     for _ in 0..runs {
@@ -98,7 +144,7 @@ async fn time(executor: &Executor, runs: usize, steps: usize) -> anyhow::Result<
 
 /// Entries of a recorded run replayed per second, reading and checking the chain included.
 async fn replayed(report: &mut Report, executor: &Executor) -> anyhow::Result<()> {
-    let plan = plan(STEPS_MAX)?;
+    let plan = plan(STEPS_MAX, 0)?;
     let run_id = executor.start(Start::execute(plan.clone(), "bench")).await?.run_id;
     executor.finished(&run_id).await?;
     let Some(run) = executor.runs().load(&run_id).await? else { anyhow::bail!("the run was started") };
@@ -129,14 +175,19 @@ fn card() -> Value {
     json!({ "currency": "USD", "id": "bench", "skills": { "nothing@1.0.0": { "base": 0 } } })
 }
 
-/// A plan of steps that do nothing, of which every one refers to the one before it. No two plans have the same name.
-fn plan(steps: usize) -> anyhow::Result<FrozenPlan> {
+/// A plan of steps that do nothing, of which every one refers to the one before it and gives back so much text. No two
+/// plans have the same name.
+fn plan(steps: usize, text_bytes: usize) -> anyhow::Result<FrozenPlan> {
     let policy = json!({
         "max_retries": 0, "backoff_base_ms": 0, "backoff_multiplier": 1, "retryable_codes": [],
         "jitter_enabled": false, "jitter_max_ms": 0, "max_delay_ms": 0,
     });
     let step = |at: usize| {
-        let parameters = if at == 0 { json!({ "n": 0 }) } else { json!({ "n": format!("{{{{s{}.n}}}}", at - 1) }) };
+        let n = if at == 0 { json!(0) } else { json!(format!("{{{{s{}.n}}}}", at - 1)) };
+        let mut parameters = json!({ "n": n });
+        if text_bytes > 0 {
+            parameters["text"] = "x".repeat(text_bytes).into();
+        }
         json!({
             "step_id": format!("s{at}"), "skill_id": "nothing", "skill_version": "1.0.0",
             "parameters": parameters, "retry_policy": policy, "on_error": "abort",
