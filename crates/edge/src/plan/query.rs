@@ -1,18 +1,11 @@
 //! Query: one question about a run as of an entry of its journal. The answer follows from the plan and the journal up
 //! to there, so that it is the same whenever it is asked.
 
-use std::sync::Arc;
-
-use macp_plan::executor::Executor;
 use macp_plan::store::Run;
 use macp_plan_core::behavior::{Behavior, StepBehavior};
-use macp_plan_core::cost;
-use macp_plan_core::digest::Digest;
-use macp_plan_core::journal::Entry;
-use macp_plan_core::machine::{Machine, Pinned};
 use macp_plan_core::plan::FrozenPlan;
-use macp_plan_core::skill::Catalog;
-use macp_plan_core::taxonomy;
+use macp_plan_core::{budget, cost, taxonomy};
+use macp_wire::canonical::INTEGER_MAX;
 use macp_wire::plan::v1::{QueryRequest, QueryResponse, Question};
 use serde_json::{Value, json};
 use tonic::Status;
@@ -38,52 +31,36 @@ pub(super) async fn query(ctx: &Context, plans: &Plans, request: QueryRequest) -
             "the journal ends with entry {last}, so that nothing is known of {as_of_seq}"
         )));
     }
-    let plan = Arc::new(plan_of(plans, &run.summary).await?);
-    let executor = plans.executor.clone();
-    let answering = tokio::task::spawn_blocking(move || answer(&executor, plan, &run, as_of_seq, question));
+    let plan = plan_of(plans, &run.summary).await?;
+    let answering = tokio::task::spawn_blocking(move || answer(&plan, &run, as_of_seq, question));
     let answer = answering.await.unwrap_or_else(|panic| Err(status::internal(panic.to_string())))?;
     Ok(QueryResponse { answer_json: answer.to_string(), as_of_seq })
 }
 
-fn answer(
-    executor: &Executor,
-    plan: Arc<FrozenPlan>,
-    run: &Run,
-    as_of_seq: u64,
-    question: Question,
-) -> Result<Value, Status> {
-    let entries = || run.entries.iter().map(|sealed| &sealed.entry).take_while(|entry| entry.seq <= as_of_seq);
-    let behavior = Behavior::of(entries());
+fn answer(plan: &FrozenPlan, run: &Run, as_of_seq: u64, question: Question) -> Result<Value, Status> {
+    let entries = run.entries.iter().map(|sealed| &sealed.entry).take_while(|entry| entry.seq <= as_of_seq);
+    let behavior = Behavior::of(entries);
     Ok(match question {
         Question::Unspecified => return Err(status::invalid_request("question is none that can be answered")),
-        Question::RemainingBudget => {
-            let machine = brought(executor, Arc::clone(&plan), run, entries())?;
-            json!({
-                "budget_microcents": cost::microcents(plan.plan.context.budget_cents),
-                "spent_microcents": machine.spent(),
-                "remaining_microcents": machine.remaining(),
-                "hard_limit": plan.plan.context.budget_policy.hard_limit,
-            })
-        }
+        Question::RemainingBudget => remaining_budget(plan, &behavior),
         Question::TriedSoFar => json!({ "steps": behavior.steps.iter().map(tried).collect::<Vec<_>>() }),
-        Question::AllowedSkills => allowed_skills(&plan),
+        Question::AllowedSkills => allowed_skills(plan),
         Question::LastOutcome => last_outcome(&behavior),
         Question::WhyStopped => why_stopped(&behavior),
     })
 }
 
-/// The decision core as it stood then.
-fn brought<'e>(
-    executor: &Executor,
-    plan: Arc<FrozenPlan>,
-    run: &Run,
-    entries: impl Iterator<Item = &'e Entry>,
-) -> Result<Machine, Status> {
-    let catalog = Arc::clone(executor.registry()) as Arc<dyn Catalog>;
-    let (bodies, handle) = (executor.runs().bodies(), tokio::runtime::Handle::current());
-    let body = |digest: &Digest| handle.block_on(bodies.get(digest.clone())).ok().flatten();
-    Machine::recover(plan, catalog, Arc::new(Pinned), run.start(), entries, &body)
-        .map_err(|error| refusal::ours(&error))
+/// What attempts were charged is what was spent, whether or not anybody could go on with the run.
+fn remaining_budget(plan: &FrozenPlan, behavior: &Behavior) -> Value {
+    let context = &plan.plan.context;
+    let charges = behavior.steps.iter().flat_map(|step| &step.attempts).map(|attempt| attempt.cost_microcents);
+    let spent = charges.fold(0, u64::saturating_add).min(INTEGER_MAX);
+    json!({
+        "budget_microcents": cost::microcents(context.budget_cents),
+        "spent_microcents": spent,
+        "remaining_microcents": budget::remaining(context.budget_cents, spent),
+        "hard_limit": context.budget_policy.hard_limit,
+    })
 }
 
 fn tried(step: &StepBehavior) -> Value {

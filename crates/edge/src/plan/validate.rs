@@ -70,12 +70,15 @@ pub(super) async fn dry_run(
     let estimate = apart(move || {
         let plan = frozen(&executor, &plan_json)
             .map_err(|findings| refusal::invalid_plan("the plan cannot be frozen", &findings))?;
-        // The estimate takes a plan that could run for granted.
-        let findings = check::preflight(&plan, &**executor.registry());
-        if check::rejection(&findings).is_some() {
-            return Err(refusal::invalid_plan("the plan cannot run here", &findings));
-        }
-        executor.dry_run(&Arc::new(plan)).map_err(|error| refusal::ours(&error))
+        let plan = Arc::new(plan);
+        // What keeps it from running is part of the estimate, unless it keeps even that from being made.
+        executor.dry_run(&plan).map_err(|error| {
+            let findings = check::preflight(&plan, &**executor.registry());
+            match check::rejection(&findings) {
+                Some(_) => refusal::invalid_plan("the plan cannot run here", &findings),
+                None => refusal::ours(&error),
+            }
+        })
     });
     let estimate = estimate.await?;
     let mut response = DryRunResponse { estimate_json: json(&estimate)?, ..DryRunResponse::default() };

@@ -91,19 +91,26 @@ async fn aos_86_a_dry_run_estimates_and_compares_and_calls_nothing() {
 }
 
 #[tokio::test]
-async fn a_frozen_plan_that_cannot_run_has_findings_and_no_estimate() {
+async fn a_frozen_plan_that_cannot_run_is_estimated_as_far_as_it_can_be() {
     let world = World::start().await;
     let frozen = parse(&world.plan(&["/a", "/b"]).await);
     let mut twice = frozen.clone();
     twice["steps"][1]["step_id"] = json!("s1");
     let mut unknown = frozen;
     unknown["steps"][1]["skill_version"] = json!("9.9.9");
-    for (plan, named) in [(twice, "s1"), (unknown, "9.9.9")] {
+    let dry_run = async |plan: serde_json::Value| {
         let request = DryRunRequest { plan_json: plan.to_string(), against_run_id: String::new() };
-        let status = refused(world.plans.clone().dry_run(request).await, "PLAN_INVALID");
-        assert_eq!(status.code(), tonic::Code::InvalidArgument);
-        assert!(status.message().contains("cannot run here") && status.message().contains(named), "{status:?}");
-    }
+        world.plans.clone().dry_run(request).await
+    };
+    let status = refused(dry_run(twice).await, "PLAN_INVALID");
+    assert_eq!(status.code(), tonic::Code::InvalidArgument);
+    assert!(status.message().contains("cannot run here") && status.message().contains("s1"), "{status:?}");
+
+    // AOS-86: the first code that would block a step, beside everything that is wrong.
+    let estimate = parse(&dry_run(unknown).await.expect("an estimate").into_inner().estimate_json);
+    assert_eq!(estimate["steps"][0]["code"], "OK_DRY_RUN");
+    assert_eq!(estimate["steps"][1]["code"], "ERR_SKILL_NOT_FOUND");
+    assert_eq!(estimate["findings"][0]["step_id"], "s2");
     world.shut_down().await;
 }
 
