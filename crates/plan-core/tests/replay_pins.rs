@@ -90,6 +90,12 @@ fn another_build() {
     let report = mock(&plan, &journal, &other, WhatIf::default());
     assert_eq!((report.verdict, kinds(&report)), (Verdict::Match, vec!["skill_build_changed"]));
 
+    // Another build may be switched off as well, and then it is not called.
+    let off = Kit::standard().registered("llm_invoke", "2.0.0", false, Some(builds[1].clone())).shared();
+    assert_eq!(kinds(&mock(&plan, &journal, &off, WhatIf::default())), ["skill_build_changed", "skill_disabled"]);
+    let report = full_replay(&plan, &journal, &journal, &|_| None, &off).expect("its own plan");
+    assert_eq!(report.verdict, Verdict::NotComparable);
+
     let changed = ScriptedSkill::new("llm_invoke", "2.0.0", None, "OK_LLM_INVOKE");
     let other = Kit::standard().with(changed).registered("llm_invoke", "2.0.0", true, Some(builds[1].clone())).shared();
     let report = mock(&plan, &journal, &other, WhatIf::default());

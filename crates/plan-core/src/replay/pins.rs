@@ -1,9 +1,9 @@
 //! Whether what a plan pins is what is here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::compare::PinViolation;
-use crate::plan::{JITTER, Plan, SPEC, TOKEN_ESTIMATOR};
+use crate::plan::{JITTER, Plan, SPEC, Step, TOKEN_ESTIMATOR};
 use crate::rate_card;
 use crate::skill::Catalog;
 use crate::taxonomy::Taxonomy;
@@ -45,38 +45,44 @@ pub(super) fn check(plan: &Plan, catalog: &dyn Catalog) -> Checked {
 }
 
 fn check_skills(plan: &Plan, catalog: &dyn Catalog, checked: &mut Checked) {
-    let mut known: BTreeMap<String, Option<PinViolation>> = BTreeMap::new();
-    let mut reported = BTreeSet::new();
+    let mut known = BTreeSet::new();
     for (index, step) in plan.steps.iter().enumerate() {
         let subject = format!("{}@{}", step.skill_id, step.skill_version);
-        let violation = known.entry(subject.clone()).or_insert_with(|| {
-            let violation =
-                |kind: &str, why| Some(PinViolation { kind: kind.to_owned(), subject: subject.clone(), why });
-            let Some(registration) = catalog.skill(&step.skill_id, &step.skill_version) else {
-                let available = catalog.versions(&step.skill_id).join(", ");
-                let available = if available.is_empty() { "none".to_owned() } else { available };
-                return violation("skill_missing", format!("it is not registered; registered versions: {available}"));
-            };
-            let pinned = plan.pins.skill_builds.as_ref().and_then(|builds| builds.get(&subject));
-            match (pinned, &registration.build) {
-                (Some(pinned), Some(build)) if pinned != build => {
-                    return violation("skill_build_changed", format!("the plan pins {pinned}, registered is {build}"));
-                }
+        // What is wrong with a skill is told at the first step that uses it.
+        if !known.insert(subject.clone()) {
+            continue;
+        }
+        for violation in check_skill(plan, step, &subject, catalog) {
+            match violation.kind.as_str() {
+                "skill_missing" => checked.skill_missing = true,
+                "skill_disabled" => checked.skill_disabled = true,
                 _ => {}
             }
-            if registration.enabled { None } else { violation("skill_disabled", "it is switched off".to_owned()) }
-        });
-        let Some(violation) = violation else { continue };
-        match violation.kind.as_str() {
-            "skill_missing" => checked.skill_missing = true,
-            "skill_disabled" => checked.skill_disabled = true,
-            _ => {}
-        }
-        if violation.kind != "skill_disabled" {
-            checked.tainted_from.get_or_insert(index);
-        }
-        if reported.insert(violation.subject.clone()) {
-            checked.violations.push(violation.clone());
+            if violation.kind != "skill_disabled" {
+                checked.tainted_from.get_or_insert(index);
+            }
+            checked.violations.push(violation);
         }
     }
+}
+
+/// Everything that is wrong with the skill of a step: another build of it may be switched off as well.
+fn check_skill(plan: &Plan, step: &Step, subject: &str, catalog: &dyn Catalog) -> Vec<PinViolation> {
+    let violation = |kind: &str, why| PinViolation { kind: kind.to_owned(), subject: subject.to_owned(), why };
+    let Some(registration) = catalog.skill(&step.skill_id, &step.skill_version) else {
+        let available = catalog.versions(&step.skill_id).join(", ");
+        let available = if available.is_empty() { "none".to_owned() } else { available };
+        return vec![violation("skill_missing", format!("it is not registered; registered versions: {available}"))];
+    };
+    let mut found = Vec::new();
+    let pinned = plan.pins.skill_builds.as_ref().and_then(|builds| builds.get(subject));
+    if let (Some(pinned), Some(build)) = (pinned, &registration.build)
+        && pinned != build
+    {
+        found.push(violation("skill_build_changed", format!("the plan pins {pinned}, registered is {build}")));
+    }
+    if !registration.enabled {
+        found.push(violation("skill_disabled", "it is switched off".to_owned()));
+    }
+    found
 }

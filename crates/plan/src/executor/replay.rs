@@ -35,7 +35,7 @@ impl Executor {
             let Mock { report, .. } = replay::mock_replay(&plan, &journal, &bodies(store), &catalog, &options)?;
             Ok(report)
         });
-        Ok(self.reported(either(report.await?)))
+        Ok(self.reported(either(report.await?)).await)
     }
 
     /// Executes a run's plan against the live world again, and says what differs and whose doing that is. Where the
@@ -45,7 +45,7 @@ impl Executor {
         let read = self.with_run(run_id, RunMode::FullReplay, &replay_run_id, |_, _, plan| Ok(plan)).await?;
         let plan = match read {
             Read::Whole(plan) => plan,
-            Read::Broken(report) => return Ok(self.reported(*report)),
+            Read::Broken(report) => return Ok(self.reported(*report).await),
         };
         let mode = StartMode::FullReplay { original_run_id: run_id.to_owned(), allow_steps };
         let start = Start { mode, ..Start::execute(FrozenPlan::clone(&plan), by) };
@@ -67,15 +67,18 @@ impl Executor {
                 let (original, replayed) = (recorded(&original)?, recorded(&replayed)?);
                 Ok(replay::full_replay(&plan, &original, &replayed, &bodies(store), &catalog)?)
             });
-        Ok(self.reported(either(report.await?)))
+        Ok(self.reported(either(report.await?)).await)
     }
 
     /// Tells of a report: to whoever counts, and in a trace (AOS-98).
-    fn reported(&self, report: Report) -> Report {
+    async fn reported(&self, report: Report) -> Report {
         self.shared.observer.replayed(&report);
+        // A report names its plan by the digest alone, and the index knows it by its name. Without it the rest is told.
+        let summary = self.shared.runs.summary(&report.original_run_id).await.ok().flatten();
         tracing::info!(
             trace_id = result::trace_id(&report.replay_run_id),
             run_id = report.replay_run_id,
+            plan_id = summary.map(|summary| summary.plan_id),
             plan_hash = %report.plan_hash,
             replay_mode = %json!(report.replay_mode),
             original_run_id = report.original_run_id,

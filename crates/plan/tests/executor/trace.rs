@@ -53,6 +53,9 @@ async fn spans_of_runs_steps_and_attempts() {
     {
         assert_eq!(replayed.fields[name], *value);
     }
-    assert_eq!(replayed.fields["replay_mode"], "mock_replay");
+    assert_eq!(
+        (replayed.fields["replay_mode"].as_str(), replayed.fields["plan_id"].as_str()),
+        ("mock_replay", "p-kit")
+    );
     assert!(replayed.fields["behavior_match"].contains(r#""retry_count":true"#), "{replayed:?}");
 }
