@@ -91,11 +91,16 @@ impl Access {
         self.sees_all() || self.identity().is_some_and(|identity| takes_part(identity, session))
     }
 
+    /// Whether a session is the caller's own: by its start, by its roster, or because anyone may join it. To be allowed
+    /// to look is not enough.
+    pub(crate) fn takes_part_in(&self, session: &Snapshot) -> bool {
+        let open = session.profile == Profile::Classic && session.metadata.participants.is_empty();
+        open || self.identity().is_some_and(|identity| takes_part(identity, &session.metadata))
+    }
+
     /// Whether the caller may act on a session it can read, beyond looking: as one who takes part in it, or by a role.
     pub(crate) fn check_act(&self, session: &Snapshot) -> Result<(), Status> {
-        let open = session.profile == Profile::Classic && session.metadata.participants.is_empty();
-        let takes_part = || self.identity().is_some_and(|identity| takes_part(identity, &session.metadata));
-        if self.local || open || self.caller.scope.may_cancel || takes_part() {
+        if self.local || self.caller.scope.may_cancel || self.takes_part_in(session) {
             return Ok(());
         }
         Err(status::coded(Code::Forbidden, "only those who take part in a session may start what it committed to"))

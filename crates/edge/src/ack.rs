@@ -93,7 +93,7 @@ impl Refusal {
         Refusal { code, message, retry_after: retry_after.filter(|_| code == Code::RateLimited), details }
     }
 
-    fn of_engine(error: &Error) -> Self {
+    pub(crate) fn of_engine(error: &Error) -> Self {
         let (code, retry_after) = match error {
             Error::Overloaded => (Code::RateLimited, Some(OVERLOAD_RETRY_AFTER)),
             _ours => (Code::InternalError, None),

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-use macp_kernel::{Caller, Command, Input, Limits, Registered, Rejection, SignatureCheck, ambient, trace};
+use macp_kernel::{Caller, Command, Input, Limits, Registered, Rejection, SignatureCheck, trace};
 use macp_ledger::Store;
 use macp_wire::codes::Code;
 use macp_wire::v1::Envelope;
@@ -209,32 +209,31 @@ impl Engine {
             .unwrap_or_else(|_lost| Err(if inner.gate.is_closed() { Error::ShuttingDown } else { Error::Internal }))
     }
 
-    /// Passes a Signal or Progress on to those who watch; none when the envelope is neither.
-    pub fn signal(
+    /// Passes a Signal or Progress that was admitted on to those who watch.
+    pub fn signal(&self, signal: Signal) {
+        self.inner.feed.signal(signal);
+    }
+
+    /// Records a verdict that was reached at the door, before any session was asked to decide.
+    pub fn trace(
         &self,
         envelope: &Envelope,
         signature: &SignatureCheck,
         caller: &Caller,
-        sender_authenticated: bool,
-    ) -> Option<Result<(), Rejection>> {
+        verdict: trace::TracedVerdict,
+    ) {
         let inner = &self.inner;
-        let admitted = ambient(envelope, signature, caller, &inner.options.limits)?;
-        if inner.options.trace {
-            let verdict = match &admitted {
-                Ok(_) => trace::TracedVerdict::Relayed,
-                Err(rejection) => rejection.into(),
-            };
-            let input = Input::Envelope {
-                envelope: envelope.clone(),
-                signature: signature.clone(),
-                registered: Registered::default(),
-            };
-            let command = Command { caller: caller.clone(), input };
-            let limits = &inner.options.limits;
-            let event = trace::Event::new(clock(), &envelope.session_id, 0, &command, limits, verdict);
-            inner.observer.traced(event);
+        if !inner.options.trace {
+            return;
         }
-        Some(admitted.map(|envelope| inner.feed.signal(Signal { envelope, sender_authenticated })))
+        let input = Input::Envelope {
+            envelope: envelope.clone(),
+            signature: signature.clone(),
+            registered: Registered::default(),
+        };
+        let command = Command { caller: caller.clone(), input };
+        let event = trace::Event::new(clock(), &envelope.session_id, 0, &command, &inner.options.limits, verdict);
+        inner.observer.traced(event);
     }
 
     /// Everything accepted into a session after an ordinal, from its history and then live.

@@ -12,6 +12,7 @@ use macp_wire::v1::{Envelope, SessionMetadata, SessionState};
 use prost::Message;
 use tokio::sync::{broadcast, mpsc};
 
+use crate::Snapshot;
 use crate::watchers::Watchers;
 
 /// Bytes of envelopes a subscriber may fall behind; several of the largest there are.
@@ -84,6 +85,8 @@ impl LifecycleEvent {
 pub struct Signal {
     pub envelope: Envelope,
     pub sender_authenticated: bool,
+    /// The session it is about, where the door looked at it: whoever watches need not look again.
+    pub about: Option<Snapshot>,
 }
 
 /// Where subscribers and watchers are attached.
@@ -204,7 +207,8 @@ impl Feed {
 
     pub(crate) fn signal(&self, signal: Signal) {
         if !self.signals.is_empty() {
-            let size = signal.envelope.encoded_len();
+            let about = signal.about.as_ref().map_or(0, |session| session.metadata.encoded_len());
+            let size = signal.envelope.encoded_len() + about;
             self.signals.tell(signal, size);
         }
     }

@@ -4,6 +4,7 @@ mod discovery;
 mod modes;
 mod policies;
 mod receipts;
+mod relay;
 mod send;
 mod sessions;
 mod stream;

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use macp_engine::Error;
-use macp_kernel::{Caller, Command, Input, Rejection, SESSION_START, SignatureCheck, screen, stated_deadline};
+use macp_kernel::{Caller, Command, Input, Rejection, SESSION_START, SignatureCheck, ambient, screen, stated_deadline};
 use macp_wire::codes::Code;
 use macp_wire::signature::v1::EnvelopeSignature;
 use macp_wire::v1::{Ack, Envelope, SendRequest, SendResponse, SessionState};
 use tonic::Status;
 
+use super::relay::{Offered, relay};
 use crate::access::Access;
 use crate::ack::{Refusal, Subject};
 use crate::context::Context;
@@ -20,8 +21,6 @@ use crate::status;
 /// it; the rest lets payloads well over their limit reach the rules, so that they are refused in the Ack and do not end
 /// a stream. Only what is longer still is refused by the transport.
 pub(crate) const DECODE_SLACK_BYTES: usize = 4 * 1024 * 1024;
-
-const PROGRESS: &str = "Progress";
 
 pub(super) async fn send(ctx: &Context, access: &Access, request: SendRequest) -> Result<SendResponse, Status> {
     let _timer = ctx.metrics.time(Rpc::Send);
@@ -84,24 +83,9 @@ pub(super) async fn answer(
         Some(signature) => ctx.keys().check(&envelope, Some(&signature)),
         None => SignatureCheck::Absent,
     };
-    if !access.local
-        && envelope.message_type == PROGRESS
-        && let Err(refused) = Box::pin(check_progress(ctx, access, &envelope)).await
-    {
-        ctx.metrics.rejected(refused.code);
-        return subject.refused(refused, SessionState::Unspecified);
-    }
-    if let Some(result) = ctx.engine.signal(&envelope, &signature, &caller, access.authenticated) {
-        return match result {
-            Ok(()) => {
-                ctx.metrics.relayed();
-                subject.accepted(ctx.engine.now_ms(), SessionState::Open)
-            }
-            Err(rejection) => {
-                ctx.metrics.rejected(rejection.code);
-                subject.refused(Refusal::new(rejection, retry_after), SessionState::Unspecified)
-            }
-        };
+    if let Some(admitted) = ambient(&envelope, &signature, &caller, ctx.engine.limits()) {
+        let offered = Offered { envelope: &envelope, signature: &signature, caller: &caller, retry_after };
+        return Box::pin(relay(ctx, access, subject, offered, admitted)).await;
     }
     if place == Place::Unknown {
         let rejection = Rejection::operational(Code::InternalError, "cannot count the sender's open sessions");
@@ -145,20 +129,6 @@ fn take_rate(ctx: &Context, caller: &Caller, envelope: &Envelope) -> Option<Dura
     let kind = if envelope.message_type == SESSION_START { Kind::Start } else { Kind::Message };
     let sender = screen(envelope, caller, ctx.engine.limits()).ok()?;
     limiter.take(sender, kind, ctx.uptime()).err().map(|exhausted| exhausted.retry_after)
-}
-
-/// Where callers are known, Progress about a session is for those who take part in it.
-async fn check_progress(ctx: &Context, access: &Access, envelope: &Envelope) -> Result<(), Refusal> {
-    if envelope.session_id.is_empty() {
-        return Ok(());
-    }
-    let refused = |code, message: &str| Refusal::new(Rejection::operational(code, message), None);
-    match ctx.engine.session(&envelope.session_id).await {
-        Ok(Some(session)) if access.check_read(&session).is_ok() => Ok(()),
-        Ok(Some(_)) => Err(refused(Code::Forbidden, "Progress is for those who take part in the session")),
-        Ok(None) => Err(refused(Code::SessionNotFound, "there is no such session")),
-        Err(error) => Err(refused(Code::InternalError, &error.to_string())),
-    }
 }
 
 fn count(ctx: &Context, ack: &Ack) {

@@ -15,6 +15,7 @@ mod rpcs;
 mod security;
 mod security_quota;
 mod security_rights;
+mod security_signals;
 mod security_start;
 mod security_tls;
 mod signatures;
