@@ -14,6 +14,7 @@ use crate::access::Access;
 use crate::ack::{Refusal, Subject};
 use crate::context::Context;
 use crate::metrics::Rpc;
+use crate::quota::Outcome;
 use crate::rate::Kind;
 use crate::status;
 
@@ -66,6 +67,16 @@ pub(super) async fn claim(ctx: &Context, access: &Access, envelope: &Envelope) -
     }
 }
 
+/// The start that had a place is answered. A write that failed may be stored after all, so only a refusal gives the
+/// place back.
+async fn settle(ctx: &Context, access: &Access, ack: &Ack) {
+    let outcome = match &ack.error {
+        Some(error) if error.code != Code::InternalError.as_str() => Outcome::Refused,
+        Some(_) | None => Outcome::MayStand,
+    };
+    ctx.quotas.settle(access.identity().unwrap_or_default(), &ack.session_id, outcome).await;
+}
+
 /// Takes an envelope to its verdict. The engine has it when this is first polled, so that whoever polls in the order of
 /// arrival keeps that order; only Progress about a session waits for that session first.
 pub(super) async fn answer(
@@ -101,9 +112,8 @@ pub(super) async fn answer(
     }
     let ack = subject.answered(result, retry_after, ctx.engine.now_ms());
     count(ctx, &ack);
-    // A write that failed may be stored after all, so only a refusal gives the place back.
-    if place == Place::Claimed && ack.error.as_ref().is_some_and(|error| error.code != Code::InternalError.as_str()) {
-        Box::pin(ctx.quotas.release(access.identity().unwrap_or_default(), &ack.session_id)).await;
+    if place == Place::Claimed {
+        Box::pin(settle(ctx, access, &ack)).await;
     }
     if let Some(deadline_ms) = deadline_ms {
         warn_if_past(deadline_ms, &ack);

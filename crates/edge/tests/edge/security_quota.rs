@@ -44,6 +44,47 @@ async fn std_sec_11_so_many_sessions_are_open_and_no_more() {
     edge.shut_down().await;
 }
 
+/// A start that is refused because its session is there already gives back nothing: the session goes on.
+#[tokio::test]
+async fn std_sec_11_a_refused_second_start_frees_no_place() {
+    let edge = Edge::believing(limited(1)).await;
+    let alice = token_of("alice");
+    edge.accept_as(&alice, begin(1)).await;
+    edge.refuse_as(&alice, Envelope { message_id: "again".into(), ..begin(1) }, "SESSION_ALREADY_EXISTS").await;
+    edge.refuse_as(&alice, begin(2), "RATE_LIMITED").await;
+    edge.duplicate_as(&alice, begin(1)).await;
+    edge.refuse_as(&alice, begin(2), "RATE_LIMITED").await;
+    // Refused for what it is: nothing of the sort is open afterwards.
+    edge.cancel_as(&alice, &sid(1)).await.expect("her own");
+    let nameless = SessionStartPayload { mode_version: String::new(), ..start_payload() };
+    edge.refuse_as(&alice, std_start(&sid(3), DECISION, &nameless), "INVALID_ENVELOPE").await;
+    edge.accept_as(&alice, begin(2)).await;
+    edge.shut_down().await;
+}
+
+/// Many starts of one session at once, of which one wins: its place is taken afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn std_sec_11_starts_of_one_session_at_once_leave_one_place_taken() {
+    let edge = Edge::believing(limited(1)).await;
+    let alice = token_of("alice");
+    let starts = (0..16).map(|number| {
+        let (runtime, alice) = (edge.runtime.clone(), alice.clone());
+        tokio::spawn(async move {
+            let envelope = Envelope { message_id: format!("start-{number}"), ..begin(1) };
+            let request = SendRequest { envelope: Some(envelope), signature: None };
+            let answer = runtime.clone().send(authorized(&alice, request)).await.expect("an Ack");
+            answer.into_inner().ack.expect("an Ack").ok
+        })
+    });
+    let mut accepted = 0;
+    for start in starts.collect::<Vec<_>>() {
+        accepted += u32::from(start.await.expect("no panic"));
+    }
+    assert_eq!(accepted, 1);
+    edge.refuse_as(&alice, begin(2), "RATE_LIMITED").await;
+    edge.shut_down().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn std_sec_11_starts_at_once_do_not_both_find_the_last_place() {
     let edge = Edge::believing(limited(3)).await;
