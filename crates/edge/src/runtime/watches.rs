@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use macp_engine::{Engine, Lifecycle, LifecycleEvent};
+use macp_engine::{Engine, Lifecycle, LifecycleEvent, Signal};
 use macp_ledger::Filter;
 use macp_wire::v1::session_lifecycle_event::EventType;
 use macp_wire::v1::{
@@ -37,11 +37,10 @@ pub(super) fn roots(ctx: &Context) -> Outbound<WatchRootsResponse> {
 
 pub(super) fn signals(ctx: &Context, access: Access) -> Outbound<WatchSignalsResponse> {
     let mut signals = ctx.engine.watch_signals();
-    let engine = ctx.engine.clone();
     produce_until_drained(&ctx.drain, |sink| async move {
         loop {
             let signal = next(&mut signals).await?;
-            if !is_for(&engine, &access, &signal.envelope.session_id).await? {
+            if !is_for(&access, &signal) {
                 continue;
             }
             sink.send(WatchSignalsResponse {
@@ -53,13 +52,13 @@ pub(super) fn signals(ctx: &Context, access: Access) -> Outbound<WatchSignalsRes
     })
 }
 
-/// Progress about a session is for those who may read it.
-async fn is_for(engine: &Engine, access: &Access, session_id: &str) -> Result<bool, Status> {
-    if session_id.is_empty() || access.sees_all() {
-        return Ok(true);
+/// Progress about a session is for those who may read it. The session was looked at when the Progress was sent: a look
+/// of every watcher at every signal could fail, and a watch must not end by that.
+fn is_for(access: &Access, signal: &Signal) -> bool {
+    if signal.envelope.session_id.is_empty() || access.sees_all() {
+        return true;
     }
-    let session = engine.session(session_id).await.map_err(|error| status::of_engine(&error))?;
-    Ok(session.is_some_and(|session| access.check_read(&session).is_ok()))
+    signal.about.as_ref().is_some_and(|session| access.check_read(session).is_ok())
 }
 
 /// Joins the live feed first and then tells of the open sessions, so that nothing falls between.

@@ -125,3 +125,31 @@ async fn replay_2_a_progress_that_was_refused_for_its_sender_is_traced() {
     let report = macp_archive::replay_trace(&path, &mut |difference| panic!("{difference:?}")).expect("a trace");
     assert_eq!((report.events, report.operational, report.different), (4, 2, 0), "{report:?}");
 }
+
+/// An engine that is busy is no reason to end a watch: only lag and a shutdown are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn std_rpc_16_a_busy_engine_ends_no_watch() {
+    let edge = Edge::with(|settings| {
+        settings.auth = settled(team());
+        settings.message_limit_per_minute = Some(0);
+        settings.engine.requests_in_flight_max = 1;
+    })
+    .await;
+    let [alice, bob] = ["alice", "bob"].map(token_of);
+    edge.accept_as(&alice, std_start(&sid(1), DECISION, &start_payload())).await;
+    let mut watches = Vec::new();
+    for _ in 0..12 {
+        watches.push(watch(&edge, &alice).await);
+    }
+    let signals: Vec<String> = (0..10).map(|number| format!("p{number}")).collect();
+    for message_id in &signals {
+        // The sender's own look at the session may still be under way as far as the engine knows.
+        while !edge.send_as(&bob, progress(&sid(1), message_id)).await.ok {}
+    }
+    for mut watch in watches {
+        for message_id in &signals {
+            assert_eq!(seen(&mut watch).await, *message_id);
+        }
+    }
+    edge.shut_down().await;
+}
