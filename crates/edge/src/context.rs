@@ -17,6 +17,7 @@ use crate::metrics::Metrics;
 use crate::plan::Plans;
 use crate::quota::Quotas;
 use crate::rate::{Kind, Limiter, PerMinute};
+use crate::runtime::Sealer;
 use crate::settings::Receipts;
 use crate::{Reloadable, Settings, status};
 
@@ -44,6 +45,7 @@ pub(crate) struct Context {
     pub(crate) plans: Option<Arc<Plans>>,
     pub(crate) limiter: Option<Limiter>,
     pub(crate) drain: Drain,
+    pub(crate) page_tokens: Sealer,
     /// Leave to read a whole history.
     pub(crate) history_readers: Arc<Semaphore>,
     began: Instant,
@@ -81,6 +83,7 @@ impl Context {
             plans: plans.map(Arc::new),
             limiter: Limiter::new(per_minute),
             drain: Drain::new(),
+            page_tokens: Sealer::new(),
             history_readers: Arc::new(Semaphore::new(HISTORY_READERS)),
             began: Instant::now(),
             roots: RwLock::new(roots.into()),

@@ -2,6 +2,7 @@
 
 mod discovery;
 mod modes;
+mod page_token;
 mod policies;
 mod receipts;
 mod relay;
@@ -26,8 +27,9 @@ use crate::identity;
 use crate::metrics::Rpc;
 use crate::outbound::Outbound;
 
+pub(crate) use page_token::{Sealer, read_token, write_token};
 pub(crate) use send::DECODE_SLACK_BYTES;
-pub(crate) use sessions::{page_size, read_token, readable, write_token};
+pub(crate) use sessions::{page_size, readable};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Runtime {

@@ -1,7 +1,8 @@
 //! GetSession, ListSessions, and what ends, pauses and resumes a session.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use macp_engine::Snapshot;
 use macp_kernel::{Command, Input, Profile, Settled};
 use macp_ledger::{Failure, Filter, Head, Store};
@@ -12,6 +13,7 @@ use macp_wire::v1::{
 use prost::Message;
 use tonic::Status;
 
+use super::page_token::write_token;
 use super::send::report;
 use crate::access::Access;
 use crate::ack::Subject;
@@ -25,11 +27,9 @@ const PAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// read whole before it is known to fit.
 pub(super) const HEADS_AT_ONCE: usize = 32;
 
-/// Prefix of what is inside a page token.
-const TOKEN_VERSION: &str = "v1:";
-
-/// Longest token: the longest id, encoded, with room to spare.
-const TOKEN_BYTES_MAX: usize = 512;
+/// Heads looked at in one call. Someone who may see few of many sessions would otherwise read the whole index for a
+/// page; so many take some hundredths of a second, and the token leads on from there.
+const LOOKS_MAX: usize = 8_192;
 
 pub(super) async fn get(
     ctx: &Context,
@@ -86,55 +86,109 @@ pub(super) async fn list(
     request: &ListSessionsRequest,
 ) -> Result<ListSessionsResponse, Status> {
     let limit = page_size(ctx, request.page_size)?;
-    let after = (!request.page_token.is_empty()).then(|| read_token(&request.page_token)).transpose()?;
-    let (store, access) = (std::sync::Arc::clone(ctx.engine.store()), access.clone());
+    let caller = access.identity().unwrap_or_default();
+    let token = Some(&request.page_token).filter(|token| !token.is_empty());
+    let after = token.map(|token| ctx.page_tokens.read(caller, token)).transpose()?;
     // A caller who may see few of many sessions makes for long reads; only so many at a time.
     let permit = if access.sees_all() { None } else { Some(crate::history::reader(ctx).await) };
-    let reading = move || {
-        let _permit = permit;
-        read_page(&*store, after, limit, |session| access.sees(session))
+    let asked = Asked::default();
+    let reading = {
+        let (store, access, asked) = (Arc::clone(ctx.engine.store()), access.clone(), asked.flag());
+        move || {
+            let _permit = permit;
+            let bounds = Bounds { sessions: limit, looks: LOOKS_MAX };
+            read_page(&*store, after, bounds, &asked, |session| access.sees(session))
+        }
     };
     let page = tokio::task::spawn_blocking(reading)
         .await
         .map_err(|error| status::internal(error.to_string()))?
         .map_err(|failure| status::internal(status::with_causes(&failure)))?;
-    let next_page_token = page.after.as_deref().map(write_token).unwrap_or_default();
+    let next_page_token = match page.next {
+        Next::Nothing => String::new(),
+        Next::AfterShown(id) => write_token(&id),
+        Next::AfterHidden(id) => ctx.page_tokens.seal(caller, &id)?,
+    };
     Ok(ListSessionsResponse { sessions: page.sessions, next_page_token })
 }
 
-struct Page {
-    sessions: Vec<SessionMetadata>,
-    /// Where the next page begins, when anything may follow.
-    after: Option<String>,
+/// Whether a request is still waited for: a thread cannot be stopped from outside, so it looks here.
+#[derive(Debug, Default)]
+struct Asked {
+    given_up: Arc<AtomicBool>,
 }
 
-/// As many sessions as a page may hold, by number and by bytes but at least one.
+impl Asked {
+    fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.given_up)
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.given_up.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What a page may hold, and cost.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    sessions: usize,
+    looks: usize,
+}
+
+#[derive(Debug)]
+struct Page {
+    sessions: Vec<SessionMetadata>,
+    next: Next,
+}
+
+/// Where the next page begins, when anything may follow.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Nothing,
+    AfterShown(String),
+    /// A session the caller may not see: nothing may tell of it.
+    AfterHidden(String),
+}
+
+/// As many sessions as a page may hold, by number and by bytes but at least one; or what was found when enough was
+/// looked at.
 fn read_page(
     store: &dyn Store,
     mut after: Option<String>,
-    limit: usize,
+    bounds: Bounds,
+    given_up: &AtomicBool,
     is_shown: impl Fn(&SessionMetadata) -> bool,
 ) -> Result<Page, Failure> {
     let mut sessions: Vec<SessionMetadata> = Vec::new();
-    let mut bytes = 0;
+    let (mut bytes, mut looks) = (0, 0);
     loop {
         let heads = store.list(after.as_deref(), HEADS_AT_ONCE, Filter::All)?;
         for head in &heads {
             let session = metadata(head);
             if is_shown(&session) {
                 bytes += session.encoded_len();
-                if sessions.len() == limit || (bytes > PAGE_BYTES_MAX && !sessions.is_empty()) {
-                    // From what was shown: a token must not tell of sessions the caller may not see.
-                    let after = sessions.last().map(|session| session.session_id.clone());
-                    return Ok(Page { sessions, after });
+                if sessions.len() == bounds.sessions || (bytes > PAGE_BYTES_MAX && !sessions.is_empty()) {
+                    let last = sessions.last().map(|session| session.session_id.clone());
+                    return Ok(Page { sessions, next: last.map_or(Next::Nothing, Next::AfterShown) });
                 }
                 sessions.push(session);
             }
-            after = Some(head.session_id.to_string());
         }
-        if heads.len() < HEADS_AT_ONCE {
-            return Ok(Page { sessions, after: None });
+        let Some(last) = heads.last().filter(|_| heads.len() == HEADS_AT_ONCE) else {
+            return Ok(Page { sessions, next: Next::Nothing });
+        };
+        looks += heads.len();
+        let last = last.session_id.to_string();
+        if looks >= bounds.looks || given_up.load(Ordering::Relaxed) {
+            let is_shown = sessions.last().is_some_and(|session| session.session_id == last);
+            return Ok(Page {
+                sessions,
+                next: if is_shown { Next::AfterShown(last) } else { Next::AfterHidden(last) },
+            });
         }
+        after = Some(last);
     }
 }
 
@@ -155,38 +209,59 @@ pub(super) fn metadata(head: &Head) -> SessionMetadata {
     SessionMetadata { session_id: head.session_id.to_string(), state: head.state, ..summary }
 }
 
-pub(crate) fn write_token(last_id: &str) -> String {
-    URL_SAFE_NO_PAD.encode(format!("{TOKEN_VERSION}{last_id}"))
-}
-
-pub(crate) fn read_token(token: &str) -> Result<String, Status> {
-    // How it is malformed helps nobody: a token is opaque to the client.
-    let read = || {
-        let bytes = (token.len() <= TOKEN_BYTES_MAX).then(|| URL_SAFE_NO_PAD.decode(token).ok()).flatten()?;
-        Some(String::from_utf8(bytes).ok()?.strip_prefix(TOKEN_VERSION)?.to_owned())
-    };
-    read().ok_or_else(|| status::invalid_request("page_token is none that was given out here"))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use macp_ledger::{Append, IndexUpdate, MemoryStore, record};
+    use macp_wire::history::v1::Entry;
+
     use super::*;
 
-    #[test]
-    fn a_token_reads_back() {
-        for id in ["s1", "", "späť", &"x".repeat(256)] {
-            assert_eq!(read_token(&write_token(id)).expect("a token"), id);
-        }
+    /// A store of so many sessions, `s000` and on.
+    fn store(sessions: usize) -> MemoryStore {
+        let store = MemoryStore::new();
+        let index = IndexUpdate { open: true, deadline_ms: 0, state: 1, summary: None };
+        let appends = (0..sessions).map(|number| Append {
+            session_id: format!("s{number:03}").into(),
+            expected_sequence: 0,
+            expected_hash: None,
+            records: vec![record::seal(None, &Entry { sequence: 1, ..Entry::default() })],
+            index: index.clone(),
+        });
+        let stored = store.append(&appends.collect::<Vec<_>>());
+        assert!(stored.iter().all(Result::is_ok));
+        store
+    }
+
+    fn check(looks: usize, shown: &[&str], expected: (&[&str], Next)) {
+        let bounds = Bounds { sessions: 2, looks };
+        let is_shown = |session: &SessionMetadata| shown.contains(&session.session_id.as_str());
+        let page = read_page(&store(200), None, bounds, &AtomicBool::new(false), is_shown).expect("a page");
+        let sessions: Vec<_> = page.sessions.iter().map(|session| session.session_id.as_str()).collect();
+        assert_eq!((&*sessions, page.next), expected);
     }
 
     #[test]
-    fn other_tokens_are_refused() {
-        let foreign = URL_SAFE_NO_PAD.encode("v2:s1");
-        let binary = URL_SAFE_NO_PAD.encode([b'v', b'1', b':', 0xff]);
-        let padded = format!("{}==", write_token("s1"));
-        for token in ["s1", "!", &foreign, &binary, &padded, &"A".repeat(516)] {
-            let error = read_token(token).expect_err(token);
-            assert_eq!(error.code(), tonic::Code::InvalidArgument);
-        }
+    fn a_page_ends_when_it_is_full_or_enough_was_looked_at() {
+        check(1_000, &["s001", "s150"], (&["s001", "s150"], Next::Nothing));
+        check(1_000, &["s001", "s002", "s150"], (&["s001", "s002"], Next::AfterShown("s002".into())));
+        check(64, &["s001", "s150"], (&["s001"], Next::AfterHidden("s063".into())));
+        check(64, &["s063"], (&["s063"], Next::AfterShown("s063".into())));
+        check(1, &[], (&[], Next::AfterHidden("s031".into())));
+    }
+
+    #[test]
+    fn nobody_reads_on_for_a_client_that_left() {
+        let asked = Asked::default();
+        let (flag, asked, looks) = (asked.flag(), Cell::new(Some(asked)), Cell::new(0));
+        let leaves_at_the_first_look = |_: &SessionMetadata| {
+            drop(asked.take());
+            looks.set(looks.get() + 1);
+            false
+        };
+        let bounds = Bounds { sessions: 10, looks: usize::MAX };
+        read_page(&store(200), None, bounds, &flag, leaves_at_the_first_look).expect("a page");
+        assert_eq!(looks.get(), HEADS_AT_ONCE, "what had been read is looked at, and no more is read");
     }
 }

@@ -13,6 +13,7 @@ mod http;
 mod limits;
 mod rpcs;
 mod security;
+mod security_listing;
 mod security_quota;
 mod security_rights;
 mod security_signals;
