@@ -18,6 +18,10 @@ pub enum Replayed {
     Report(ReplayReport),
 }
 
+/// Entries to ask for when a whole log is read: as many as servers give unless told otherwise. Every page takes from the
+/// caller's share of requests.
+pub const LOG_PAGE_SIZE_MAX: i32 = 1_000;
+
 impl Client {
     /// One page of a session's entries after a sequence; a size of 0 asks for the default.
     pub async fn session_log(
@@ -35,7 +39,7 @@ impl Client {
         let mut entries = Vec::new();
         let mut after = 0;
         loop {
-            let page = self.session_log(session_id, after, 0).await?;
+            let page = self.session_log(session_id, after, LOG_PAGE_SIZE_MAX).await?;
             entries.extend(page.entries);
             if page.next_after_sequence == 0 {
                 return Ok(entries);

@@ -29,7 +29,7 @@ mod transport;
 
 pub use envelope::Draft;
 pub use error::{Error, Refusal, Status};
-pub use history::Replayed;
+pub use history::{LOG_PAGE_SIZE_MAX, Replayed};
 pub use incoming::{Conversation, Incoming};
 pub use plans::RunReplayed;
 pub use tls::{ClientCertificate, Tls};

@@ -8,7 +8,7 @@ use macp_auth::Authenticator;
 use macp_engine::{Engine, Registry};
 use macp_wire::codes::Code;
 use macp_wire::v1::Root;
-use tokio::sync::{Semaphore, broadcast};
+use tokio::sync::broadcast;
 use tonic::Status;
 
 use crate::access::Access;
@@ -17,12 +17,16 @@ use crate::metrics::Metrics;
 use crate::plan::Plans;
 use crate::quota::Quotas;
 use crate::rate::{Kind, Limiter, PerMinute};
+use crate::readers::Readers;
 use crate::runtime::Sealer;
 use crate::settings::Receipts;
 use crate::{Reloadable, Settings, status};
 
 /// Histories being verified, replayed or exported at once. Each holds a thread and a page of records.
 const HISTORY_READERS: usize = 8;
+
+/// Listings and receipts being read at once. They take moments, and must not wait for what takes minutes.
+const BRIEF_READERS: usize = 8;
 
 /// What a sender may ask for in a minute, where nothing else is set: the standard's own figures.
 const STARTS_PER_MINUTE: u32 = 60;
@@ -47,7 +51,9 @@ pub(crate) struct Context {
     pub(crate) drain: Drain,
     pub(crate) page_tokens: Sealer,
     /// Leave to read a whole history.
-    pub(crate) history_readers: Arc<Semaphore>,
+    pub(crate) history_readers: Readers,
+    /// Leave to list, and to read a receipt.
+    pub(crate) brief_readers: Readers,
     began: Instant,
     roots: RwLock<Arc<[Root]>>,
     /// When the roots changed.
@@ -84,7 +90,8 @@ impl Context {
             limiter: Limiter::new(per_minute),
             drain: Drain::new(),
             page_tokens: Sealer::new(),
-            history_readers: Arc::new(Semaphore::new(HISTORY_READERS)),
+            history_readers: Readers::new(HISTORY_READERS),
+            brief_readers: Readers::new(BRIEF_READERS),
             began: Instant::now(),
             roots: RwLock::new(roots.into()),
             root_changes: broadcast::Sender::new(ROOT_CHANGES_BUFFER),

@@ -33,6 +33,7 @@ mod plan;
 mod plan_metrics;
 mod quota;
 mod rate;
+mod readers;
 mod runtime;
 mod settings;
 mod startup;

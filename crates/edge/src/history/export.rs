@@ -7,6 +7,7 @@ use macp_wire::history::v1::{ExportSessionRequest, ExportSessionResponse};
 use tonic::Status;
 
 use super::{failed, stream};
+use crate::access::Access;
 use crate::context::Context;
 use crate::outbound::Outbound;
 use crate::status;
@@ -16,9 +17,10 @@ const CHUNKS_BUFFERED: usize = 4;
 
 pub(super) async fn export(
     ctx: &Arc<Context>,
+    access: &Access,
     request: ExportSessionRequest,
 ) -> Result<Outbound<ExportSessionResponse>, Status> {
-    stream(ctx, request.session_id, CHUNKS_BUFFERED, |store, session_id, sink| {
+    stream(ctx, access, request.session_id, CHUNKS_BUFFERED, |store, session_id, sink| {
         let exporter = Exporter::open(store, session_id).map_err(|failure| failed(&failure))?;
         let mut exporter = exporter.ok_or_else(|| status::session_not_found(session_id))?;
         while let Some(chunk) = exporter.next_chunk().map_err(|error| failed(&error))? {

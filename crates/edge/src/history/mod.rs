@@ -14,12 +14,14 @@ use macp_rpc::history::Service;
 use macp_wire::codes::Code;
 use macp_wire::history::v1::*;
 use macp_wire::v1::SessionMetadata;
-use tokio::sync::OwnedSemaphorePermit;
 use tonic::{Request, Response, Status};
 
+use crate::access::Access;
 use crate::context::Context;
 use crate::metrics::Rpc;
 use crate::outbound::{BlockingSink, Outbound, produce_buffered};
+use crate::rate::Kind;
+use crate::readers::Leave;
 use crate::{identity, status};
 
 #[derive(Clone, Debug)]
@@ -33,9 +35,11 @@ impl History {
     }
 
     /// A history is readable by whoever may read its session. Whose that is comes from the first entry, and the session
-    /// is not loaded for it: a damaged history must stay readable, or nobody could tell where the damage is.
-    async fn readable<T>(&self, request: &Request<T>, session_id: &str) -> Result<(), Status> {
+    /// is not loaded for it: a damaged history must stay readable, or nobody could tell where the damage is. Asking
+    /// takes from the caller's share of requests.
+    async fn readable<T>(&self, request: &Request<T>, session_id: &str) -> Result<Access, Status> {
         let access = identity::access(&self.ctx, request.metadata()).await.admitted()?;
+        self.ctx.take_share(&access, Kind::Message)?;
         let session_id = session_id.to_owned();
         let first = blocking(&self.ctx, move |store| first_record(store, &session_id)).await?;
         let binding = record::open(&first.bytes).ok().and_then(|entry| entry.binding);
@@ -47,10 +51,11 @@ impl History {
                 };
                 let Binding { initiator, participants, .. } = *binding;
                 let session = SessionMetadata { initiator, participants, ..SessionMetadata::default() };
-                access.check_read_of(profile, &session)
+                access.check_read_of(profile, &session)?;
+                Ok(access)
             }
             // Nobody can say whose it is.
-            None if access.local || access.observer => Ok(()),
+            None if access.local || access.observer => Ok(access),
             None => Err(status::coded(Code::Forbidden, "the first entry is damaged: only observers may look")),
         }
     }
@@ -70,19 +75,19 @@ impl Service for History {
     }
 
     async fn replay_session(&self, request: Request<ReplaySessionRequest>) -> Answer<Self::ReplaySessionStream> {
-        self.readable(&request, &request.get_ref().session_id).await?;
-        replay::replay(&self.ctx, request.into_inner()).await.map(Response::new)
+        let access = self.readable(&request, &request.get_ref().session_id).await?;
+        replay::replay(&self.ctx, &access, request.into_inner()).await.map(Response::new)
     }
 
     async fn verify_session(&self, request: Request<VerifySessionRequest>) -> Answer<VerifySessionResponse> {
         let _timer = self.ctx.metrics.time(Rpc::VerifySession);
-        self.readable(&request, &request.get_ref().session_id).await?;
-        verify::verify(&self.ctx, request.into_inner()).await.map(Response::new)
+        let access = self.readable(&request, &request.get_ref().session_id).await?;
+        verify::verify(&self.ctx, &access, request.into_inner()).await.map(Response::new)
     }
 
     async fn export_session(&self, request: Request<ExportSessionRequest>) -> Answer<Self::ExportSessionStream> {
-        self.readable(&request, &request.get_ref().session_id).await?;
-        export::export(&self.ctx, request.into_inner()).await.map(Response::new)
+        let access = self.readable(&request, &request.get_ref().session_id).await?;
+        export::export(&self.ctx, &access, request.into_inner()).await.map(Response::new)
     }
 }
 
@@ -91,9 +96,9 @@ fn first_record(store: &dyn Store, session_id: &str) -> Result<Record, Status> {
     first.into_iter().next().ok_or_else(|| status::session_not_found(session_id))
 }
 
-/// Leave to read a whole history; waits while too many are being read.
-pub(crate) async fn reader(ctx: &Context) -> OwnedSemaphorePermit {
-    Arc::clone(&ctx.history_readers).acquire_owned().await.expect("the semaphore is never closed")
+/// Leave to read the whole of something that is nobody's in particular; waits while too much is being read.
+pub(crate) async fn reader(ctx: &Context) -> Leave {
+    ctx.history_readers.enter(None).await
 }
 
 /// Runs something that blocks on the store.
@@ -110,11 +115,12 @@ pub(crate) async fn blocking<T: Send + 'static>(
 /// the call and not by its stream.
 async fn stream<T: Send + 'static>(
     ctx: &Arc<Context>,
+    access: &Access,
     session_id: String,
     buffer: usize,
     read: impl FnOnce(&dyn Store, &str, &BlockingSink<T>) -> Result<(), Status> + Send + 'static,
 ) -> Result<Outbound<T>, Status> {
-    let permit = reader(ctx).await;
+    let permit = ctx.history_readers.enter(access.identity()).await;
     let session_id = blocking(ctx, move |store| {
         let head = store.head(&session_id).map_err(|failure| failed(&failure))?;
         head.map(|_| ()).ok_or_else(|| status::session_not_found(&session_id))?;

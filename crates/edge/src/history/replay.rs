@@ -12,12 +12,14 @@ use macp_wire::history::v1::{
 use tonic::Status;
 
 use super::{failed, stream};
+use crate::access::Access;
 use crate::context::Context;
 use crate::outbound::{BUFFER, BlockingSink, Outbound};
 use crate::status;
 
 pub(super) async fn replay(
     ctx: &Arc<Context>,
+    access: &Access,
     request: ReplaySessionRequest,
 ) -> Result<Outbound<ReplaySessionResponse>, Status> {
     let given = |version: String| (!version.is_empty()).then_some(version);
@@ -30,7 +32,10 @@ pub(super) async fn replay(
         what_if: request.what_if,
         semantic: true,
     };
-    stream(ctx, request.session_id, BUFFER, move |store, session_id, sink| run(store, session_id, options, sink)).await
+    stream(ctx, access, request.session_id, BUFFER, move |store, session_id, sink| {
+        run(store, session_id, options, sink)
+    })
+    .await
 }
 
 fn run(

@@ -6,12 +6,17 @@ use macp_ledger::History;
 use macp_wire::history::v1::{VerifySessionRequest, VerifySessionResponse};
 use tonic::Status;
 
-use super::{blocking, failed, reader};
+use super::{blocking, failed};
+use crate::access::Access;
 use crate::context::Context;
 use crate::status;
 
-pub(super) async fn verify(ctx: &Context, request: VerifySessionRequest) -> Result<VerifySessionResponse, Status> {
-    let permit = reader(ctx).await;
+pub(super) async fn verify(
+    ctx: &Context,
+    access: &Access,
+    request: VerifySessionRequest,
+) -> Result<VerifySessionResponse, Status> {
+    let permit = ctx.history_readers.enter(access.identity()).await;
     let keys = ctx.keys();
     blocking(ctx, move |store| {
         let _permit = permit;

@@ -14,7 +14,7 @@ use tonic::Status;
 
 use crate::access::Access;
 use crate::context::Context;
-use crate::history::{blocking, failed, reader};
+use crate::history::{blocking, failed};
 use crate::rate::Kind;
 use crate::status;
 
@@ -33,7 +33,7 @@ pub(super) async fn receipt(
     if session.metadata.state() != SessionState::Resolved {
         return Err(unavailable("the session is not resolved, so there is nothing to give a receipt for"));
     }
-    let permit = reader(ctx).await;
+    let permit = ctx.brief_readers.enter(access.identity()).await;
     let receipts = std::sync::Arc::clone(&ctx.receipts);
     let issuer = ctx.settings.runtime_id.clone();
     let now = ctx.engine.now_ms();

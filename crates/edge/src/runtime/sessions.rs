@@ -90,7 +90,7 @@ pub(super) async fn list(
     let token = Some(&request.page_token).filter(|token| !token.is_empty());
     let after = token.map(|token| ctx.page_tokens.read(caller, token)).transpose()?;
     // A caller who may see few of many sessions makes for long reads; only so many at a time.
-    let permit = if access.sees_all() { None } else { Some(crate::history::reader(ctx).await) };
+    let permit = if access.sees_all() { None } else { Some(ctx.brief_readers.enter(access.identity()).await) };
     let asked = Asked::default();
     let reading = {
         let (store, access, asked) = (Arc::clone(ctx.engine.store()), access.clone(), asked.flag());

@@ -10,7 +10,7 @@ use tonic::Status;
 
 use crate::access::Access;
 use crate::context::Context;
-use crate::history::{blocking, failed, reader};
+use crate::history::{blocking, failed};
 use crate::rate::Kind;
 use crate::status;
 
@@ -34,7 +34,7 @@ pub(super) async fn replay(
             format!("the candidate is for mode {:?}, the session's is {:?}", candidate.mode, session.metadata.mode),
         ));
     }
-    let permit = reader(ctx).await;
+    let permit = ctx.history_readers.enter(access.identity()).await;
     blocking(ctx, move |store| {
         let _permit = permit;
         let history = History::open(store, &session_id).map_err(|failure| failed(&failure))?;

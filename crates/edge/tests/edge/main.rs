@@ -15,6 +15,7 @@ mod rpcs;
 mod security;
 mod security_listing;
 mod security_quota;
+mod security_readers;
 mod security_rights;
 mod security_signals;
 mod security_start;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use macp_client::LOG_PAGE_SIZE_MAX;
 use macp_wire::history::v1::Entry;
 
 use crate::Finding;
@@ -43,7 +44,7 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
             let client = args.server.connect().await?;
             let mut after = args.after;
             loop {
-                let page = client.session_log(&args.session, after, 0).await?;
+                let page = client.session_log(&args.session, after, LOG_PAGE_SIZE_MAX).await?;
                 for logged in &page.entries {
                     let entry = logged.entry.as_ref().ok_or(macp_client::Error::Incomplete("entry"))?;
                     show(entry, &logged.hash)?;
