@@ -37,10 +37,13 @@ pub(crate) struct Args {
     /// Print the verdict only
     #[arg(long, short)]
     quiet: bool,
-    /// Replay the course of a session whose mode leaves the outcome to those who took part, such as a task: who said
-    /// what in which order and state, not that the outcome follows from it
-    #[arg(long, conflicts_with = "what_if_policy")]
+    /// Vouch for the course alone, who said what in which order and state, and not that the outcome follows from it: all
+    /// that can be had where a mode leaves the outcome to those who took part, such as a task
+    #[arg(long, conflicts_with_all = ["what_if_policy", "semantic"])]
     structural: bool,
+    /// Refuse a session whose mode does not let its outcome follow from its course
+    #[arg(long, conflicts_with = "what_if_policy")]
+    semantic: bool,
     /// Allow other versions than the bound ones; the result is then no historical reconstruction
     #[arg(long)]
     what_if: bool,
@@ -70,7 +73,7 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
             policy_version: args.policy_version,
         },
         what_if: args.what_if,
-        semantic: !args.structural,
+        semantic: args.semantic,
     };
     let asked = options.clone();
     let mut steps = Steps { output, table: Table::new(COLUMNS), quiet: args.quiet, first: true };
@@ -90,8 +93,8 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
             let store = source::open_store(&directory)?;
             local(Source::Store(source::open_history(&store, &session_id)?), options, &mut steps)?
         }
-        Place::Server { server, session_id } if args.structural => {
-            // A server takes no word on what to leave out, so the history is fetched and replayed here.
+        Place::Server { server, session_id } if args.structural || args.semantic => {
+            // A server vouches for what each mode grants and takes no other word, so the history is fetched and replayed here.
             let client = server.connect().await?;
             local(source::fetch(&client, &session_id).await?, options, &mut steps)?
         }
@@ -100,28 +103,21 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
             remote(&client, request(session_id, options), &mut steps).await?
         }
     };
-    verdict.notes = notes(&asked, verdict.kind);
+    verdict.notes.extend(note(&asked, verdict.kind));
+    if args.structural && verdict.kind == ReplayVerdict::Match && verdict.notes.is_empty() {
+        verdict
+            .notes
+            .push("asked for the course alone: that the outcome follows from it is not vouched for".to_owned());
+    }
     verdict.report(output)?;
     Ok(Finding::from_ok(verdict.kind == ReplayVerdict::Match))
 }
 
-/// What a what-if under the versions asked for cannot show. Saying nothing would pass them off as tried.
-fn notes(asked: &Options, kind: ReplayVerdict) -> Vec<String> {
-    let mut notes = Vec::new();
-    if !asked.what_if {
-        return notes;
-    }
-    let Versions { mode_version, configuration_version, policy_version } = &asked.versions;
-    if kind != ReplayVerdict::Refused && (configuration_version.is_some() || policy_version.is_some()) {
-        notes.push("configuration and policy versions do not influence the decisions of classic sessions".to_owned());
-    }
-    if let Some(version) = mode_version
-        && kind == ReplayVerdict::Refused
-        && !mode::ALL.iter().any(|kind| kind.spec().version == version)
-    {
-        notes.push(format!("no mode is offered here in version {version:?}; a what-if needs one that is"));
-    }
-    notes
+/// Why a what-if could not be tried, where that helps to ask again.
+fn note(asked: &Options, kind: ReplayVerdict) -> Option<String> {
+    let version = asked.versions.mode_version.as_ref().filter(|_| asked.what_if && kind == ReplayVerdict::Refused)?;
+    let offered = mode::ALL.iter().any(|kind| kind.spec().version == version);
+    (!offered).then(|| format!("no mode is offered here in version {version:?}; a what-if needs one that is"))
 }
 
 /// Prints decisions as they are taken.
@@ -272,6 +268,7 @@ fn local(mut source: Source<'_>, options: Options, steps: &mut Steps<'_>) -> any
         determinism_class: report.as_ref().map(|it| it.determinism.as_str().to_owned()).unwrap_or_default(),
         entries: report.as_ref().map(|it| it.entries).unwrap_or_default(),
         state: report.as_ref().map(|it| it.state.to_wire()),
+        notes: report.as_ref().map(|it| it.notes.clone()).unwrap_or_default(),
         resolution: report.and_then(|it| it.resolution).map(|it| it.to_vec()).unwrap_or_default(),
         divergence: divergence.map(|it| {
             json!({
@@ -279,7 +276,6 @@ fn local(mut source: Source<'_>, options: Options, steps: &mut Steps<'_>) -> any
                 "expected": it.expected, "found": it.found,
             })
         }),
-        notes: Vec::new(),
     };
     Ok(verdict)
 }
@@ -332,7 +328,7 @@ impl From<ReplayReport> for Verdict {
             }),
             message: report.message,
             determinism_class: report.determinism_class,
-            notes: Vec::new(),
+            notes: report.notes,
         }
     }
 }

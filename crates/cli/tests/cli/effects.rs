@@ -215,10 +215,13 @@ fn a_committed_plan_runs_once_and_is_reported() {
     let execution = macp_plan::session::execution_session_id(started[0]["run_id"].as_str().unwrap());
     let told = by("alice", &["--json", "session", "tail", &execution]).exits(0).values();
     assert_eq!(told.last().unwrap()["ended"]["state"], "Resolved", "{told:#?}");
-    let outcome = by("alice", &["replay", &execution]).exits(1).stdout;
+    let outcome = by("alice", &["replay", "--semantic", &execution]).exits(1).stdout;
     assert!(outcome.starts_with("REFUSED: "), "{outcome}");
-    let course = by("alice", &["--json", "replay", "--quiet", "--structural", &execution]).exits(0).value();
-    assert_eq!(course["report"]["verdict"], "match");
+    for course in [["--json", "replay", "--quiet"].as_slice(), &["--json", "replay", "--quiet", "--structural"]] {
+        let report = by("alice", &[course, &[&*execution]].concat()).exits(0).value()["report"].clone();
+        assert_eq!((&report["verdict"], &report["determinism_class"]), (&json!("match"), &json!("structural-only")));
+        assert!(report["notes"][0].as_str().unwrap().contains("not that its outcome follows"), "{report}");
+    }
     let data = place.data();
     macp(&["replay", "--structural", &execution, "--data", data.to_str().unwrap()]).exits(0);
     by("alice", &["replay", session]).exits(0);

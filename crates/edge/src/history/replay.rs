@@ -30,7 +30,8 @@ pub(super) async fn replay(
             policy_version: given(request.policy_version),
         },
         what_if: request.what_if,
-        semantic: true,
+        // Each mode is vouched for as far as its class grants, and the report says how far that is.
+        semantic: false,
     };
     stream(ctx, access, request.session_id, BUFFER, move |store, session_id, sink| {
         run(store, session_id, options, sink)
@@ -77,12 +78,13 @@ fn to_wire(step: &Step) -> ReplayStep {
 fn report(replay: Replay, what_if: bool) -> Result<ReplayReport, Status> {
     Ok(match replay {
         Replay::Match(found) => {
-            let message = if what_if {
+            let same = if what_if {
                 "under the versions asked for, every decision comes out the same; this is a what-if"
             } else {
                 "every decision comes out the same"
             };
-            finding(ReplayVerdict::Match, message.to_owned(), what_if, Some(found))
+            let message = std::iter::once(same).chain(found.notes.iter().map(String::as_str)).collect::<Vec<_>>();
+            finding(ReplayVerdict::Match, message.join("; "), what_if, Some(found))
         }
         Replay::Diverged { divergence, report } => ReplayReport {
             divergence: Some(diverged(&divergence)),
@@ -102,6 +104,7 @@ fn finding(verdict: ReplayVerdict, message: String, what_if: bool, report: Optio
             entries: report.entries,
             state: report.state.to_wire().into(),
             resolution: report.resolution.unwrap_or_default(),
+            notes: report.notes,
             ..finding
         },
     }

@@ -28,6 +28,7 @@ mod standard_modes;
 mod standard_policies;
 mod standard_profiles;
 mod standard_receipts;
+mod standard_replays;
 mod standard_send;
 mod standard_streams;
 mod standard_time;

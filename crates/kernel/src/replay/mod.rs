@@ -24,8 +24,8 @@ use crate::mode::{Determinism, Extension};
 use crate::policy::{self, Policy};
 use crate::signature::verify_bytes;
 use crate::{
-    Caller, Command, Input, Limits, ProfileSetting, Registered, Session, SignatureCheck, SignatureRule, State, apply,
-    decide,
+    Caller, Command, Input, Limits, Profile, ProfileSetting, Registered, Session, SignatureCheck, SignatureRule, State,
+    apply, decide,
 };
 
 /// What to replay under.
@@ -85,6 +85,8 @@ pub struct Report {
     pub resolution: Option<Bytes>,
     /// Only a what-if ends with one; otherwise the replay stopped there.
     pub divergence: Option<Divergence>,
+    /// What the replay does not show, in sentences. Saying nothing would pass it off as shown.
+    pub notes: Vec<String>,
 }
 
 impl Replayer {
@@ -131,7 +133,9 @@ impl Replayer {
 
     pub fn finish(self) -> Result<Report, Stop> {
         let session = self.slot.ok_or_else(|| Stop::Refused("the history has no entry".to_owned()))?;
+        let notes = notes(&session, &self.options);
         Ok(Report {
+            notes,
             entries: self.entries,
             what_if: self.options.what_if,
             determinism: session.binding().mode.spec().determinism,
@@ -161,6 +165,25 @@ impl Replayer {
         self.divergence.get_or_insert(divergence);
         Ok(())
     }
+}
+
+fn notes(session: &Session, options: &Options) -> Vec<String> {
+    let mut notes = Vec::new();
+    let determinism = session.binding().mode.spec().determinism;
+    if !determinism.covers_outcome() {
+        notes.push(format!(
+            "the mode is {}: this shows the course of the session, not that its outcome follows from it",
+            determinism.as_str()
+        ));
+    }
+    let Versions { configuration_version, policy_version, .. } = &options.versions;
+    if options.what_if
+        && session.binding().profile == Profile::Classic
+        && (configuration_version.is_some() || policy_version.is_some())
+    {
+        notes.push("configuration and policy versions do not influence the decisions of classic sessions".to_owned());
+    }
+    notes
 }
 
 /// The limits a replay decides under: those bound to the session, and none of a server's.
