@@ -316,6 +316,13 @@ fn what_if_tells_the_same_from_a_server_a_directory_and_a_file() {
         assert!(run.exits(2).stderr.contains("macp.mode.task.v1"));
     }
     by(&server, "bob", &["replay", &session, "--what-if-policy", "/nowhere.json"]).exits(2);
+
+    // A policy's name alone says nothing of its rules.
+    let by_name = ["replay", &session, "--what-if", "--policy-version", "policy.std.unanimous"];
+    for run in [by(&server, "bob", &by_name), macp(&[by_name.as_slice(), &["--data", data]].concat())] {
+        let text = run.exits(1).stdout;
+        assert!(text.starts_with("REFUSED: ") && text.contains("--what-if-policy"), "{text}");
+    }
     by(&server, "carol", &["replay", &session, "--what-if-policy", &loose]).exits(2);
 }
 

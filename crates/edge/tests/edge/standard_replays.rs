@@ -58,3 +58,30 @@ async fn replay_5_a_mode_that_is_structural_only_is_replayed_for_its_course_and_
     assert_eq!((report.verdict(), report.notes), (ReplayVerdict::Match, Vec::new()), "it vouches for all");
     edge.shut_down().await;
 }
+
+/// A name says nothing of the rules behind it: who would try a policy by its name alone has tried nothing.
+#[tokio::test]
+async fn replay_3_a_what_if_under_the_name_of_another_policy_is_refused_and_told_where_to_ask() {
+    let edge = Edge::start().await;
+    edge.resolve(&sid(1)).await;
+    let what_if = ReplaySessionRequest { what_if: true, ..of(&sid(1)) };
+    for request in [
+        ReplaySessionRequest { policy_version: "policy.std.unanimous".into(), ..what_if.clone() },
+        ReplaySessionRequest { configuration_version: "c2".into(), ..what_if.clone() },
+    ] {
+        let report = replay(&edge, request).await;
+        assert_eq!(report.verdict(), ReplayVerdict::Refused, "{report:?}");
+        assert!(report.message.contains("WhatIfReplay"), "{report:?}");
+    }
+    let bound = ReplaySessionRequest { configuration_version: "c1".into(), ..what_if };
+    let report = replay(&edge, bound).await;
+    assert_eq!((report.verdict(), report.notes), (ReplayVerdict::Match, Vec::new()), "what it is bound to is no other");
+
+    // In a classic session they are names and nothing more, and the report says so.
+    edge.accept(start("classic")).await;
+    let request = ReplaySessionRequest { what_if: true, policy_version: "other".into(), ..of("classic") };
+    let report = replay(&edge, request).await;
+    assert_eq!(report.verdict(), ReplayVerdict::Match);
+    assert!(report.notes[0].contains("do not influence the decisions of classic sessions"), "{report:?}");
+    edge.shut_down().await;
+}

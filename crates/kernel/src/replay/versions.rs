@@ -53,18 +53,27 @@ pub(super) fn check(binding: &Binding, options: &Options) -> Result<(), Stop> {
 }
 
 fn check_requested(binding: &Binding, options: &Options) -> Result<(), Stop> {
+    // A name alone says nothing of the rules behind it, so nothing could be tried under them. Modes are known here, and
+    // in classic sessions the other two decide nothing.
+    let is_standard = binding.profile() == Profile::Standard;
     let requested = [
-        ("mode version", &options.versions.mode_version, &binding.mode_version),
-        ("configuration version", &options.versions.configuration_version, &binding.configuration_version),
-        ("policy version", &options.versions.policy_version, &binding.policy_version),
+        ("mode version", &options.versions.mode_version, &binding.mode_version, false),
+        ("configuration version", &options.versions.configuration_version, &binding.configuration_version, is_standard),
+        ("policy version", &options.versions.policy_version, &binding.policy_version, is_standard),
     ];
-    for (name, requested, bound) in requested {
-        if let Some(requested) = requested
-            && requested != bound
-            && !options.what_if
-        {
+    for (name, requested, bound, is_name_alone) in requested {
+        let Some(requested) = requested.as_ref().filter(|requested| *requested != bound) else {
+            continue;
+        };
+        if !options.what_if {
             return Err(Stop::Refused(format!(
                 "{name} {requested:?} is not the bound {bound:?}: not historical reconstruction; ask for a what-if"
+            )));
+        }
+        if is_name_alone {
+            return Err(Stop::Refused(format!(
+                "what {name} {requested:?} stands for is not in the history, so nothing can be tried under it; to try \
+                 another policy give its text, to WhatIfReplay or `macp replay --what-if-policy FILE`"
             )));
         }
     }
