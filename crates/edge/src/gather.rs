@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::OwnedSemaphorePermit;
 use tonic::transport::server::Connected;
 
 /// What is worth a write of its own, in bytes.
@@ -21,11 +22,13 @@ const ENOUGH_BYTES: usize = 8 * 1024;
 pub(crate) struct Gather<C> {
     connection: C,
     gave_way: bool,
+    /// A place among the connections there may be, given back with this one.
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 impl<C> Gather<C> {
-    pub(crate) fn new(connection: C) -> Self {
-        Gather { connection, gave_way: false }
+    pub(crate) fn new(connection: C, place: Option<OwnedSemaphorePermit>) -> Self {
+        Gather { connection, gave_way: false, _place: place }
     }
 
     /// Ready when it is time to write. A task that wakes itself goes to the end of the line.
@@ -92,7 +95,7 @@ mod tests {
     #[tokio::test]
     async fn a_small_write_lets_other_tasks_go_first_and_a_large_one_does_not() {
         let (near, mut far) = duplex(2 * ENOUGH_BYTES);
-        let mut near = Gather::new(near);
+        let mut near = Gather::new(near, None);
         let large = vec![1; ENOUGH_BYTES];
         for (bytes, turns) in [(&b"small"[..], 2), (&large, 1), (b"more", 2)] {
             let mut polls = 0;

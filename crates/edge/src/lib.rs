@@ -4,11 +4,11 @@
 //! identified, the engine asked, the answer encoded.
 //!
 //! ```text
-//!  TCP ──▶ listener ──▶ guard ──▶ runtime (macp.v1)  ──▶ engine ──▶ …
-//!                          │────▶ history (macp.history.v1) ──▶ store, archive
-//!                          │────▶ plan (macp.plan.v1) ──▶ executor, store of runs
-//!                          │────▶ health, reflection
-//!                          └────▶ http (/healthz, /readyz, /metrics)
+//!  TCP ──▶ listener ──▶ guard, inflow ──▶ runtime (macp.v1)  ──▶ engine ──▶ …
+//!                                  │────▶ history (macp.history.v1) ──▶ store, archive
+//!                                  │────▶ plan (macp.plan.v1) ──▶ executor, store of runs
+//!                                  │────▶ health, reflection
+//!                                  └────▶ http (/healthz, /readyz, /metrics)
 //! ```
 //!
 //! Invariants: every refusal of an envelope travels in its answer and not in a status; every status carries a code of
@@ -25,6 +25,7 @@ mod health;
 mod history;
 mod http;
 mod identity;
+mod inflow;
 mod listener;
 mod metrics;
 mod observer;

@@ -4,10 +4,12 @@ use std::future::Future as _;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::time::Sleep;
 use tokio_stream::Stream;
 use tonic::transport::server::TcpIncoming;
@@ -34,17 +36,44 @@ pub(crate) fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// Connections as they come in. An accept that fails is logged and tried again, never the end.
+/// How often it is told that connections are refused. A line for each would bury everything else.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
+
+/// Connections as they come in. An accept that fails is logged and tried again, never the end. One too many is closed
+/// at once: each costs memory before anyone knows whose it is.
 #[derive(Debug)]
 pub(crate) struct Connections {
     incoming: TcpIncoming,
     pause: Option<Pin<Box<Sleep>>>,
+    places: Arc<Semaphore>,
+    connections_max: usize,
+    refused: Refused,
+}
+
+/// Connections refused since it was last told.
+#[derive(Debug, Default)]
+struct Refused {
+    count: u64,
+    told: Option<Instant>,
+}
+
+impl Refused {
+    /// Counts one; how many there are to tell of, when it is time.
+    fn count(&mut self, now: Instant) -> Option<u64> {
+        self.count += 1;
+        let due = self.told.is_none_or(|told| now.duration_since(told) >= TOLD_EVERY);
+        due.then(|| {
+            self.told = Some(now);
+            std::mem::take(&mut self.count)
+        })
+    }
 }
 
 impl Connections {
-    pub(crate) fn new(listener: TcpListener) -> Self {
+    pub(crate) fn new(listener: TcpListener, connections_max: usize) -> Self {
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(KEEPALIVE));
-        Connections { incoming, pause: None }
+        let places = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
+        Connections { incoming, pause: None, places, connections_max, refused: Refused::default() }
     }
 }
 
@@ -58,7 +87,20 @@ impl Stream for Connections {
                 self.pause = None;
             }
             match std::task::ready!(Pin::new(&mut self.incoming).poll_next(cx)) {
-                Some(Ok(connection)) => return Poll::Ready(Some(Ok(Gather::new(connection)))),
+                Some(Ok(connection)) => {
+                    if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
+                        return Poll::Ready(Some(Ok(Gather::new(connection, Some(place)))));
+                    }
+                    drop(connection);
+                    if let Some(refused) = self.refused.count(Instant::now()) {
+                        let connections_max = self.connections_max;
+                        tracing::warn!(
+                            refused,
+                            connections_max,
+                            "connections are refused: there are as many as may be"
+                        );
+                    }
+                }
                 Some(Err(error)) => {
                     tracing::warn!(%error, "cannot accept a connection");
                     self.pause = Some(Box::pin(tokio::time::sleep(PAUSE)));
@@ -66,5 +108,20 @@ impl Stream for Connections {
                 None => return Poll::Ready(None),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_told_of_together() {
+        let mut refused = Refused::default();
+        let began = Instant::now();
+        assert_eq!(refused.count(began), Some(1), "the first at once");
+        assert_eq!(refused.count(began), None);
+        assert_eq!(refused.count(began + TOLD_EVERY / 2), None);
+        assert_eq!(refused.count(began + TOLD_EVERY), Some(3));
     }
 }

@@ -30,6 +30,8 @@ pub struct Settings {
     pub list_page_size_default: usize,
     /// Most sessions or entries on a page, whatever the client asks for.
     pub list_page_size_max: usize,
+    /// Connections there may be at once; more are closed as they come.
+    pub connections_max: usize,
     /// HTTP/2 streams one connection may have open at once.
     pub streams_per_connection_max: u32,
     /// How long a unary call may take.
@@ -126,6 +128,7 @@ impl Default for Settings {
             message_limit_per_minute: None,
             list_page_size_default: 100,
             list_page_size_max: 1000,
+            connections_max: 4_096,
             streams_per_connection_max: 1024,
             request_timeout: Duration::from_secs(30),
             stalled_reader_timeout: Duration::from_secs(30),

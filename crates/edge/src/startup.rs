@@ -20,6 +20,7 @@ use tonic_health::server::HealthReporter;
 use crate::context::Context;
 use crate::guard::GuardLayer;
 use crate::history::History;
+use crate::inflow::{Inflow, InflowLayer};
 use crate::listener::{self, Connections};
 use crate::metrics::Metrics;
 use crate::observer::Observer;
@@ -117,6 +118,8 @@ impl Server {
         health::serve(&health, ctx.plans.is_some()).await;
         let routes = routes(&ctx, &health)?;
         let drain = ctx.drain.clone();
+        let connections = Connections::new(listener, ctx.settings.connections_max);
+        let inflow = Inflow::new(decode_max(&ctx).max(PLAN_DECODE_BYTES_MAX));
         let mut builder = tonic::transport::Server::builder();
         if let Some(tls) = &ctx.settings.tls {
             builder = builder.tls_config(server_tls(tls)).map_err(StartError::Tls)?;
@@ -130,7 +133,8 @@ impl Server {
             .max_concurrent_streams(ctx.settings.streams_per_connection_max)
             .timeout(ctx.settings.request_timeout)
             .layer(GuardLayer)
-            .serve_with_incoming_shutdown(routes, Connections::new(listener), async move { drain.begun().await });
+            .layer(InflowLayer(inflow))
+            .serve_with_incoming_shutdown(routes, connections, async move { drain.begun().await });
         let serving = tokio::spawn(serving);
         if let Some(plans) = &ctx.plans {
             plans.begin();
@@ -241,10 +245,15 @@ fn open_trace(settings: &Settings) -> Result<Option<Arc<TraceWriter>>, StartErro
         .map_err(|source| StartError::Audit { path: audit.path.clone(), source })
 }
 
+/// Longest request that is decoded at all.
+fn decode_max(ctx: &Context) -> usize {
+    let payload_max = usize::try_from(ctx.engine.limits().payload_bytes_max).unwrap_or(usize::MAX);
+    payload_max.saturating_add(DECODE_SLACK_BYTES)
+}
+
 /// Everything that is served on the port.
 fn routes(ctx: &Arc<Context>, health: &HealthReporter) -> Result<Routes, StartError> {
-    let payload_max = usize::try_from(ctx.engine.limits().payload_bytes_max).unwrap_or(usize::MAX);
-    let decode_max = payload_max.saturating_add(DECODE_SLACK_BYTES);
+    let decode_max = decode_max(ctx);
     let mut services = Routes::builder();
     services
         .add_service(runtime::Server::new(Runtime::new(Arc::clone(ctx))).max_decoding_message_size(decode_max))
