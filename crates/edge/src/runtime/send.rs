@@ -100,6 +100,8 @@ pub(super) async fn answer(
     }
     if place == Place::Unknown {
         let rejection = Rejection::operational(Code::InternalError, "cannot count the sender's open sessions");
+        ctx.metrics.rejected(rejection.code);
+        ctx.engine.trace(&envelope, &signature, &caller, (&rejection).into());
         return subject.refused(Refusal::new(rejection, None), SessionState::Unspecified);
     }
     caller.over_quota = place == Place::Full;

@@ -452,3 +452,49 @@ async fn a_drain_ends_streams_with_a_status() {
     server.shut_down().await.expect("a clean shutdown");
     assert_eq!(stream.status().await.code(), Code::Unavailable);
 }
+
+/// Who may not read a session hears no more of it, but must name its mode like everybody else.
+#[tokio::test]
+async fn std_strm_4_the_mode_must_be_the_sessions_also_for_those_who_may_not_read_it() {
+    let edge = Edge::start().await;
+    edge.decide(&sid(1)).await;
+    let stream = Stream::open(&edge, "carol").await;
+    stream.publish(Envelope { mode: "macp.mode.task.v1".into(), ..propose(&sid(1), "p") }).await;
+    stream.fails(Code::InvalidArgument, "INVALID_ENVELOPE").await;
+    edge.shut_down().await;
+}
+
+/// Progress is passed on to watchers: it is not part of the session, and nothing comes back.
+#[tokio::test]
+async fn std_strm_5_progress_does_not_come_back_on_a_stream() {
+    let edge = Edge::start().await;
+    edge.decide(&sid(1)).await;
+    let progress = ProgressPayload { progress_token: "t".into(), progress: 0.5, ..Default::default() };
+    let mut stream = Stream::open(&edge, "carol").await;
+    stream.publish(message(&sid(1), DECISION, "progress", "Progress", &progress)).await;
+    stream.publish(propose(&sid(1), "p")).await;
+    assert_eq!(stream.error().await.message_id, "p", "and nothing before it");
+    edge.shut_down().await;
+}
+
+/// What a stream refuses by itself is counted and traced like every other refusal.
+#[tokio::test]
+async fn refusals_of_a_stream_are_counted_and_traced() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("trace.jsonl");
+    let edge = Edge::with(|settings| settings.audit = Some(macp_edge::AuditSettings::new(&path))).await;
+    edge.decide(&sid(1)).await;
+    let mut stream = Stream::open(&edge, "alice").await;
+    stream.publish(Envelope { message_id: String::new(), ..propose(&sid(1), "p") }).await;
+    assert_eq!(stream.error().await.code, "INVALID_ENVELOPE");
+    stream.publish(Envelope { sender: "bob".into(), ..propose(&sid(1), "p") }).await;
+    stream.fails(Code::Unauthenticated, "UNAUTHENTICATED").await;
+    let (_, page) = crate::http::get(edge.address(), "/metrics").await;
+    for code in ["INVALID_ENVELOPE", "UNAUTHENTICATED"] {
+        let line = format!("macp_messages_rejected_total{{code=\"{code}\"}} 1");
+        assert!(page.lines().any(|found| found == line), "{line} is not in:\n{page}");
+    }
+    edge.shut_down().await;
+    let report = macp_archive::replay_trace(&path, &mut |difference| panic!("{difference:?}")).expect("a trace");
+    assert_eq!((report.events, report.operational, report.different), (3, 2, 0), "{report:?}");
+}

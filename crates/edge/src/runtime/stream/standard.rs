@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 use std::pin::pin;
 
 use macp_engine::{Snapshot, Subscription};
-use macp_kernel::{SESSION_START, shape};
+use macp_kernel::trace::TracedVerdict;
+use macp_kernel::{SESSION_START, SignatureCheck, shape};
 use macp_rpc::StreamFrame;
 use macp_wire::codes::Code;
 use macp_wire::signature::v1::EnvelopeSignature;
@@ -24,6 +25,8 @@ use crate::metrics::Rpc;
 use crate::outbound::Sink;
 use crate::runtime::{send, sessions};
 use crate::status;
+
+const PROGRESS: &str = "Progress";
 
 /// Envelopes of one stream that may wait for their verdicts.
 const PIPELINE_MAX: usize = 256;
@@ -56,6 +59,7 @@ pub(super) async fn run(
         sink,
         session_id: None,
         bound: None,
+        unread_mode: None,
         starting: false,
         verdicts: VecDeque::new(),
         asked: None,
@@ -102,6 +106,8 @@ struct Stream<'a> {
     session_id: Option<String>,
     /// Its feed, once the caller is known to be allowed to read it.
     bound: Option<Bound>,
+    /// The mode of a session the caller may not read: an envelope for it must name it all the same.
+    unread_mode: Option<String>,
     /// A start of this stream is under way, and what follows it waits with it for the feed.
     starting: bool,
     /// Envelopes with the engine, oldest first.
@@ -150,32 +156,20 @@ impl Stream<'_> {
 
     async fn publish(&mut self, envelope: Envelope, signature: Option<EnvelopeSignature>) -> Result<(), Status> {
         if let Err(rejection) = shape(&envelope, self.ctx.engine.limits()) {
+            self.note_refusal(&envelope, signature.as_ref(), rejection.code);
             let subject = Subject { session_id: envelope.session_id, message_id: envelope.message_id };
             let ack = subject.refused(Refusal::new(rejection, None), SessionState::Unspecified);
             self.verdicts.push_back(Answer::Ready(Verdict { ack, ..Verdict::default() }));
             return Ok(());
         }
-        if envelope.session_id.is_empty() {
-            return Err(invalid("an envelope on a stream names a session and its mode"));
-        }
-        if self.session_id.as_ref().is_some_and(|session_id| *session_id != envelope.session_id) {
-            return Err(invalid("this stream belongs to another session"));
-        }
-        if !envelope.sender.is_empty() && self.access.identity() != Some(&envelope.sender) {
-            return Err(status::coded(Code::Unauthenticated, "sender differs from the authenticated identity"));
-        }
-        if self.bound.is_none() && !self.starting {
-            self.bind(&envelope).await?;
+        if let Err((code, message)) = self.check_frame(&envelope).await? {
+            self.note_refusal(&envelope, signature.as_ref(), code);
+            return Err(status::coded(code, message));
         }
         let is_start = envelope.message_type == SESSION_START;
-        if let Some(bound) = &self.bound
-            && !is_start
-            && bound.mode != envelope.mode
-        {
-            return Err(invalid("the session's mode is another one"));
-        }
         let (ctx, access) = (self.ctx, self.access);
-        let echo = (self.bound.is_none() && !is_start).then(|| {
+        // What is passed on to watchers and never history comes back to nobody.
+        let echo = (self.bound.is_none() && !is_start && envelope.message_type != PROGRESS).then(|| {
             let sender = access.identity().unwrap_or_default().to_owned();
             Envelope { sender, ..envelope.clone() }
         });
@@ -189,6 +183,38 @@ impl Stream<'_> {
         Ok(())
     }
 
+    /// What ends a stream before an envelope is judged, with its code.
+    async fn check_frame(&mut self, envelope: &Envelope) -> Result<Result<(), (Code, &'static str)>, Status> {
+        let refused = |code, message| Ok(Err((code, message)));
+        if envelope.session_id.is_empty() {
+            return refused(Code::InvalidEnvelope, "an envelope on a stream names a session and its mode");
+        }
+        if self.session_id.as_ref().is_some_and(|session_id| *session_id != envelope.session_id) {
+            return refused(Code::InvalidEnvelope, "this stream belongs to another session");
+        }
+        if !envelope.sender.is_empty() && self.access.identity() != Some(&envelope.sender) {
+            return refused(Code::Unauthenticated, "sender differs from the authenticated identity");
+        }
+        if self.bound.is_none() && !self.starting {
+            self.bind(envelope).await?;
+        }
+        let mode = self.bound.as_ref().map(|bound| &bound.mode).or(self.unread_mode.as_ref());
+        if envelope.message_type != SESSION_START && mode.is_some_and(|mode| *mode != envelope.mode) {
+            return refused(Code::InvalidEnvelope, "the session's mode is another one");
+        }
+        Ok(Ok(()))
+    }
+
+    /// A refusal that never reaches the engine is counted and traced here. What the stream belongs to is not in the
+    /// trace, so it is marked as not to be compared.
+    fn note_refusal(&self, envelope: &Envelope, signature: Option<&EnvelopeSignature>, code: Code) {
+        let ctx = self.ctx;
+        ctx.metrics.rejected(code);
+        let signature = signature.map_or(SignatureCheck::Absent, |given| ctx.keys().check(envelope, Some(given)));
+        let verdict = TracedVerdict::Rejected { code: code.as_str().to_owned(), operational: true };
+        ctx.engine.trace(envelope, &signature, &self.access.caller, verdict);
+    }
+
     /// Joins the session's feed from here on, if the session exists and the sender may read it. One that is yet to be
     /// started is joined when the start is accepted.
     async fn bind(&mut self, envelope: &Envelope) -> Result<(), Status> {
@@ -196,7 +222,10 @@ impl Stream<'_> {
             Some(session) if self.access.check_read(&session).is_ok() => {
                 self.join(envelope.session_id.clone(), session.metadata.mode, session.ordinal);
             }
-            Some(_) => self.session_id = Some(envelope.session_id.clone()),
+            Some(session) => {
+                self.session_id = Some(envelope.session_id.clone());
+                self.unread_mode = Some(session.metadata.mode);
+            }
             None if envelope.message_type == SESSION_START => {
                 self.starting = true;
                 self.session_id = Some(envelope.session_id.clone());
