@@ -13,7 +13,7 @@ use tonic::Status;
 
 use crate::access::Access;
 use crate::drain::Drain;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, OpenSessions};
 use crate::plan::Plans;
 use crate::quota::Quotas;
 use crate::rate::{Kind, Limiter, PerMinute};
@@ -50,6 +50,7 @@ pub(crate) struct Context {
     pub(crate) limiter: Option<Limiter>,
     pub(crate) drain: Drain,
     pub(crate) page_tokens: Sealer,
+    pub(crate) open_sessions: OpenSessions,
     /// Leave to read a whole history.
     pub(crate) history_readers: Readers,
     /// Leave to list, and to read a receipt.
@@ -90,6 +91,7 @@ impl Context {
             limiter: Limiter::new(per_minute),
             drain: Drain::new(),
             page_tokens: Sealer::new(),
+            open_sessions: OpenSessions::default(),
             history_readers: Readers::new(HISTORY_READERS),
             brief_readers: Readers::new(BRIEF_READERS),
             began: Instant::now(),

@@ -36,7 +36,7 @@ async fn ready(State(ctx): State<Arc<Context>>) -> Response {
 
 async fn metrics(State(ctx): State<Arc<Context>>) -> Response {
     let dropped = ctx.trace.as_ref().map_or(0, |trace| trace.dropped());
-    let observed = Observed::of(&ctx.engine, dropped).await;
+    let observed = Observed::of(&ctx.engine, &ctx.open_sessions, dropped).await;
     match ctx.metrics.encode(observed, ctx.plans.as_ref().map(|plans| &*plans.metrics)) {
         Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
         Err(error) => {

@@ -25,6 +25,9 @@ const PREFIX: &str = "macp";
 /// What the scrape's answer is.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// How long a count of the open sessions is good for.
+const COUNTED_EVERY: Duration = Duration::from_secs(1);
+
 /// The calls whose latency is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Rpc {
@@ -154,6 +157,38 @@ pub(crate) struct Observed {
     pub(crate) trace_records_dropped: u64,
 }
 
+/// How many sessions are open, counted at most once in a while: anyone may scrape, and counting reads the index.
+#[derive(Debug, Default)]
+pub(crate) struct OpenSessions {
+    counted: tokio::sync::Mutex<Option<(Instant, Option<u64>)>>,
+}
+
+impl OpenSessions {
+    /// None when the store could not say. Those who ask while it is counted get the same answer.
+    async fn count(&self, engine: &Engine) -> Option<u64> {
+        let mut counted = self.counted.lock().await;
+        if let Some((at, open)) = *counted
+            && at.elapsed() < COUNTED_EVERY
+        {
+            return open;
+        }
+        let store = Arc::clone(engine.store());
+        let open = match tokio::task::spawn_blocking(move || store.open_sessions()).await {
+            Ok(Ok(open)) => Some(open),
+            Ok(Err(failure)) => {
+                tracing::warn!(%failure, "cannot count the open sessions");
+                None
+            }
+            Err(panic) => {
+                tracing::error!(%panic, "counting the open sessions failed");
+                None
+            }
+        };
+        *counted = Some((Instant::now(), open));
+        open
+    }
+}
+
 /// Measures a call from here to where it is dropped.
 #[derive(Debug)]
 pub(crate) struct Timer<'a> {
@@ -262,19 +297,8 @@ impl Observed {
     }
 
     /// Asks the engine and its store. A store that cannot say how many sessions are open is left out.
-    pub(crate) async fn of(engine: &Engine, trace_records_dropped: u64) -> Self {
-        let store = Arc::clone(engine.store());
-        let sessions_open = match tokio::task::spawn_blocking(move || store.open_sessions()).await {
-            Ok(Ok(open)) => Some(open),
-            Ok(Err(failure)) => {
-                tracing::warn!(%failure, "cannot count the open sessions");
-                None
-            }
-            Err(panic) => {
-                tracing::error!(%panic, "counting the open sessions failed");
-                None
-            }
-        };
+    pub(crate) async fn of(engine: &Engine, open: &OpenSessions, trace_records_dropped: u64) -> Self {
+        let sessions_open = open.count(engine).await;
         Observed {
             requests_in_flight: engine.requests_in_flight(),
             sessions_resident: engine.resident_sessions(),

@@ -98,6 +98,8 @@ struct State {
     waiting: usize,
     /// Most heads a single list asked for.
     listed_max: usize,
+    /// How often the open sessions were counted.
+    counted: usize,
 }
 
 impl Held {
@@ -147,6 +149,7 @@ impl Store for Held {
     }
 
     fn open_sessions(&self) -> Result<u64, Failure> {
+        self.set(|state| state.counted += 1);
         match self.state.lock().expect("not poisoned").full {
             true => Err(Failure::new(FailureKind::Io, "counting")),
             false => self.inner.open_sessions(),
@@ -248,6 +251,23 @@ async fn wire_4_a_failed_write_is_an_internal_error_in_the_ack_and_readiness_tel
     edge.accept(proposal("s", "p")).await;
     let (head, _) = crate::http::get(edge.address(), "/readyz").await;
     assert!(head.starts_with("http/1.1 200"), "{head}");
+    edge.shut_down().await;
+}
+
+/// Anyone may scrape, so a scrape must cost little.
+#[tokio::test]
+async fn a_flood_of_scrapes_does_not_count_the_sessions_again_and_again() {
+    const SCRAPES: usize = 50;
+    let store = Arc::new(Held::default());
+    let held: Arc<dyn Store> = Arc::clone(&store) as Arc<dyn Store>;
+    let edge = Edge::on(held, |_| ()).await;
+    edge.accept(start("s")).await;
+    for _ in 0..SCRAPES {
+        let (_, body) = crate::http::get(edge.address(), "/metrics").await;
+        assert!(body.contains("macp_sessions_open 1"), "{body}");
+    }
+    let counted = store.state.lock().expect("not poisoned").counted;
+    assert!(counted < SCRAPES / 2, "{counted} times");
     edge.shut_down().await;
 }
 
