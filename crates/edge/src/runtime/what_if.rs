@@ -6,6 +6,7 @@ use macp_kernel::policy::validate_candidate;
 use macp_ledger::History;
 use macp_wire::codes::Code;
 use macp_wire::v1::{WhatIfReplayRequest, WhatIfReplayResponse};
+use prost::Message;
 use tonic::Status;
 
 use crate::access::Access;
@@ -13,6 +14,10 @@ use crate::context::Context;
 use crate::history::{blocking, failed};
 use crate::rate::Kind;
 use crate::status;
+
+/// Longest answer, in bytes: clients take no message above 4 MiB unless told to. A session of many entries may have a
+/// denial for each.
+const ANSWER_BYTES_MAX: usize = 3 * 1024 * 1024;
 
 pub(super) async fn replay(
     ctx: &Context,
@@ -39,7 +44,34 @@ pub(super) async fn replay(
         let _permit = permit;
         let history = History::open(store, &session_id).map_err(|failure| failed(&failure))?;
         let history = history.ok_or_else(|| status::session_not_found(&session_id))?;
-        what_if(&mut Source::Store(history), policy).map_err(|error| failed(&error))
+        let answer = what_if(&mut Source::Store(history), policy).map_err(|error| failed(&error))?;
+        check_length(answer)
     })
     .await
+}
+
+/// A client that takes no longer message would hear of a transport that failed, and not why.
+fn check_length(answer: WhatIfReplayResponse) -> Result<WhatIfReplayResponse, Status> {
+    let length = answer.encoded_len();
+    if length <= ANSWER_BYTES_MAX {
+        return Ok(answer);
+    }
+    let message = format!(
+        "the answer is {length} bytes long, at most {ANSWER_BYTES_MAX} are sent; export the session and ask `macp replay \
+         FILE --what-if-policy FILE`"
+    );
+    Err(status::coded(Code::PayloadTooLarge, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_no_client_would_take_is_refused_with_a_code() {
+        let answer = |length| WhatIfReplayResponse { candidate_policy_id: "x".repeat(length), ..Default::default() };
+        assert!(check_length(answer(ANSWER_BYTES_MAX / 2)).is_ok());
+        let refused = check_length(answer(ANSWER_BYTES_MAX)).expect_err("too long");
+        assert_eq!(refused.metadata().get(status::ERROR_CODE).expect("a code"), "PAYLOAD_TOO_LARGE");
+    }
 }
