@@ -174,7 +174,7 @@ async fn std_sec_13_an_observer_reads_and_does_nothing_else() {
 }
 
 #[tokio::test]
-async fn roles_entitle_to_what_is_configured_and_to_nothing_else() {
+async fn ext_6_roles_entitle_to_what_is_configured_and_to_nothing_else() {
     let list = json!([
         entry("alice", json!({})),
         entry("bob", json!({})),
