@@ -51,6 +51,8 @@ fn a_full_disk_fails_appends_until_there_is_room() {
             assert_eq!(failure(result).code(), "LEDGER_DISK_FULL");
             assert!(failure(result).to_string().contains("free some space"), "{}", failure(result));
             assert!(std::error::Error::source(failure(result)).is_some(), "the cause is kept");
+            let place = directory.path().display().to_string();
+            assert!(!failure(result).to_string().contains(&place), "a client would learn where the files are");
         }
         assert_eq!(store.probe().unwrap_err().kind(), FailureKind::DiskFull);
         check_history(&store, &session);

@@ -109,7 +109,7 @@ pub(super) fn pass(connection: &Connection, place: &Place) -> Result<(), Failure
     connection
         .prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")
         .and_then(|mut statement| statement.query_row([], |_| Ok(())))
-        .map_err(|source| place.failed("checkpoint database", source))
+        .map_err(|source| place.failed_in_use("checkpoint database", source))
 }
 
 fn set(outcome: &Mutex<Option<Failure>>, failure: Option<Failure>) {

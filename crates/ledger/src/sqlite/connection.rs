@@ -74,8 +74,17 @@ impl Place {
         Ok(connection)
     }
 
-    pub(super) fn failed(&self, action: &str, source: rusqlite::Error) -> Failure {
+    /// Whoever opens a database has to know which one it is.
+    fn failed(&self, action: &str, source: rusqlite::Error) -> Failure {
         error::failure(format!("{action} {}", self.path.display()), source)
+    }
+
+    /// A failure of a database in use. Clients hear of it, and where the files lie is none of their business: the last
+    /// names of the path tell the databases of a server apart.
+    pub(super) fn failed_in_use(&self, action: &str, source: rusqlite::Error) -> Failure {
+        let mut names: Vec<_> = self.path.iter().rev().take(2).collect();
+        names.reverse();
+        error::failure(format!("{action} {}", PathBuf::from_iter(names).display()), source)
     }
 
     fn open(&self, mode: OpenFlags) -> rusqlite::Result<Connection> {

@@ -138,7 +138,7 @@ impl Readers {
             Some(connection) => connection,
             None => self.place.open_reader()?,
         };
-        let value = read(&connection).map_err(|source| self.place.failed("read database", source))?;
+        let value = read(&connection).map_err(|source| self.place.failed_in_use("read database", source))?;
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_MAX {
             idle.push(connection);

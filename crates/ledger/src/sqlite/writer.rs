@@ -106,13 +106,13 @@ impl Writer {
         let (plan, keys) = match written {
             Ok(written) => written,
             Err(source) => {
-                let failure = self.place.failed("write database", source);
+                let failure = self.place.failed_in_use("write database", source);
                 self.abandon(&failure);
                 return Err(Attempt::Write(failure));
             }
         };
         if let Err(source) = connection.execute_batch("COMMIT") {
-            return Err(Attempt::Commit(self.place.failed("commit to database", source), plan));
+            return Err(Attempt::Commit(self.place.failed_in_use("commit to database", source), plan));
         }
         for (session, key) in plan.sessions.iter().zip(keys) {
             let (append, record) = session.last();
@@ -208,7 +208,7 @@ impl Writer {
         let pages = self.pages_max.unwrap_or(u32::MAX - 1);
         connection
             .pragma_update_and_check(None, "max_page_count", i64::from(pages), |_| Ok(()))
-            .map_err(|source| self.place.failed("configure database", source))
+            .map_err(|source| self.place.failed_in_use("configure database", source))
     }
 
     fn touch(&mut self) -> Result<(), Failure> {
@@ -219,7 +219,7 @@ impl Writer {
             .and_then(|()| connection.execute_batch(&ballast))
             .and_then(|()| connection.execute_batch("ROLLBACK TO room; UPDATE probe SET count = count + 1; COMMIT"));
         written.map_err(|source| {
-            let failure = self.place.failed("probe database", source);
+            let failure = self.place.failed_in_use("probe database", source);
             self.abandon(&failure);
             failure
         })

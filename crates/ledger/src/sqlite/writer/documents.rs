@@ -87,7 +87,7 @@ impl Writer {
                 return Ok(outcome);
             }
             Err(source) => {
-                let failure = self.place.failed("write database", source);
+                let failure = self.place.failed_in_use("write database", source);
                 self.abandon(&failure);
                 return Err(failure);
             }
@@ -95,7 +95,7 @@ impl Writer {
         let Err(source) = connection.execute_batch("COMMIT") else {
             return Ok(outcome);
         };
-        let failure = self.place.failed("commit to database", source);
+        let failure = self.place.failed_in_use("commit to database", source);
         self.settle_document(kind, key, is_done).then_some(outcome).ok_or(failure)
     }
 
