@@ -32,10 +32,10 @@ pub(crate) fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
-/// Builds the server and says where it lies: beside this program. As part of the workspace, so that it is built on what
-/// the tests were built on and not on a second copy of it.
+/// Builds the server and says where it lies: beside this program. By way of a test that needs it, so that it is the one
+/// the tests were run with: what tests depend on changes how dependencies are built, and a plain build makes them anew.
 pub(crate) fn server_binary() -> anyhow::Result<PathBuf> {
-    run(Command::new("cargo").args(["build", "--quiet", "--workspace", "--bin", "macp"]))?;
+    run(Command::new("cargo").args(["test", "--quiet", "--workspace", "--test", "cli", "--no-run"]))?;
     let program = std::env::current_exe().context("this program does not know where it lies")?;
     Ok(program.with_file_name("macp"))
 }
