@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags};
 
@@ -90,13 +91,16 @@ impl Place {
     fn open(&self, mode: OpenFlags) -> rusqlite::Result<Connection> {
         // Each connection is used by one thread at a time, behind our own locks.
         let flags = mode | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        if self.immutable {
-            return Connection::open_with_flags(immutable_uri(&self.path), flags | OpenFlags::SQLITE_OPEN_URI);
-        }
-        match &self.options.vfs {
+        let connection = match &self.options.vfs {
+            _ if self.immutable => {
+                Connection::open_with_flags(immutable_uri(&self.path), flags | OpenFlags::SQLITE_OPEN_URI)
+            }
             Some(vfs) => Connection::open_with_flags_and_vfs(&self.path, flags, vfs.as_str()),
             None => Connection::open_with_flags(&self.path, flags),
-        }
+        }?;
+        // Plans never depend on bound values; otherwise every new LIMIT has its statement parsed and planned again.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+        Ok(connection)
     }
 
     fn configure_writer(&self, connection: &Connection) -> Result<(), Failure> {

@@ -205,6 +205,21 @@ mod tests {
     use super::*;
     use crate::sqlite::options::Options;
 
+    const STATEMENTS: [&str; 12] = [
+        HEAD,
+        LIST,
+        LIST_FIRST,
+        LIST_OPEN,
+        LIST_OPEN_FIRST,
+        DUE,
+        NEXT_DEADLINE,
+        OPEN_SESSIONS,
+        READ,
+        DOCUMENT,
+        DOCUMENTS,
+        DOCUMENTS_FIRST,
+    ];
+
     /// No read may grow with the number of ended sessions: each walks an index and stops, and none sorts.
     #[test]
     fn every_read_is_served_by_an_index() {
@@ -212,20 +227,7 @@ mod tests {
         let path = directory.path().join("test.db");
         let place = Place { path, options: Options::default(), immutable: false };
         let connection = place.create_writer().unwrap();
-        for sql in [
-            HEAD,
-            LIST,
-            LIST_FIRST,
-            LIST_OPEN,
-            LIST_OPEN_FIRST,
-            DUE,
-            NEXT_DEADLINE,
-            OPEN_SESSIONS,
-            READ,
-            DOCUMENT,
-            DOCUMENTS,
-            DOCUMENTS_FIRST,
-        ] {
+        for sql in STATEMENTS {
             let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
             let count = statement.parameter_count();
             let nulls = vec![rusqlite::types::Null; count];
@@ -235,6 +237,26 @@ mod tests {
                 let is_walk = walks.iter().any(|walk| step.contains(walk));
                 assert!(is_walk || step.contains("SCALAR SUBQUERY"), "{sql}: {step}");
                 assert!(!step.contains("TEMP B-TREE"), "{sql}: {step}");
+            }
+        }
+    }
+
+    /// SQLite can plan a statement anew for every value bound to it, which costs more than running it.
+    #[test]
+    fn no_read_is_planned_twice() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("test.db");
+        let place = Place { path, options: Options::default(), immutable: false };
+        drop(place.create_writer().unwrap());
+        let connection = place.open_reader().unwrap();
+        for sql in STATEMENTS {
+            for value in 1..4 {
+                let mut statement = connection.prepare_cached(sql).unwrap();
+                let values = vec![value; statement.parameter_count()];
+                let mut rows = statement.query(rusqlite::params_from_iter(values)).unwrap();
+                while rows.next().unwrap().is_some() {}
+                drop(rows);
+                assert_eq!(statement.get_status(rusqlite::StatementStatus::RePrepare), 0, "{sql}");
             }
         }
     }
