@@ -49,6 +49,9 @@ pub struct Lifecycle {
     pub event: LifecycleEvent,
     pub session: SessionMetadata,
     pub observed_at_ms: i64,
+    /// The payload of the message that resolved the session: whoever looks for certain commitments can tell from it
+    /// whether there is anything to read.
+    pub resolved_by: Option<Bytes>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,7 +203,8 @@ impl Feed {
 
     pub(crate) fn announce(&self, lifecycle: Lifecycle) {
         if !self.lifecycle.is_empty() {
-            let size = lifecycle.session.encoded_len();
+            let payload = lifecycle.resolved_by.as_ref().map_or(0, Bytes::len);
+            let size = lifecycle.session.encoded_len() + payload;
             self.lifecycle.tell(lifecycle, size);
         }
     }

@@ -25,9 +25,11 @@ mod unloaded;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use macp_kernel::trace::{self, TracedVerdict};
 use macp_kernel::{Caller, Command, ID_BYTES_MAX, Input, Limits, Session, step};
 use macp_ledger::{Append, AppendError, Head, IndexUpdate};
+use macp_wire::history::v1::{Entry, entry};
 use prost::Message;
 
 pub use event::{Answer, Effect, Event, Outgoing, Reply, Request, RequestKind, Snapshot};
@@ -321,7 +323,7 @@ fn touch() -> Command {
 }
 
 /// Seals new entries into what the session has pending; returns what watchers will hear of it.
-fn record<R>(resident: &mut Resident<R>, entries: Vec<macp_wire::history::v1::Entry>, now: i64) -> Option<Lifecycle> {
+fn record<R>(resident: &mut Resident<R>, entries: Vec<Entry>, now: i64) -> Option<Lifecycle> {
     let first = entries.first()?;
     let session = resident.session.as_ref().expect("an entry belongs to a session");
     let pending = &mut resident.pending;
@@ -330,6 +332,7 @@ fn record<R>(resident: &mut Resident<R>, entries: Vec<macp_wire::history::v1::En
         pending.expected_hash = resident.hash;
     }
     let event = entries.iter().rev().find_map(LifecycleEvent::of);
+    let resolved_by = entries.last().filter(|_| event == Some(LifecycleEvent::Resolved)).and_then(payload);
     for entry in entries {
         let record = seal(resident.hash.as_ref(), entry);
         resident.hash = Some(record.hash);
@@ -347,7 +350,14 @@ fn record<R>(resident: &mut Resident<R>, entries: Vec<macp_wire::history::v1::En
         state: position.state.to_wire().into(),
         summary,
     });
-    event.map(|event| Lifecycle { event, session: session.metadata(), observed_at_ms: now })
+    event.map(|event| Lifecycle { event, session: session.metadata(), observed_at_ms: now, resolved_by })
+}
+
+fn payload(entry: &Entry) -> Option<Bytes> {
+    match &entry.input {
+        Some(entry::Input::Envelope(envelope)) => Some(envelope.payload.clone()),
+        _ => None,
+    }
 }
 
 /// Decides a request whose session cannot exist.

@@ -27,6 +27,7 @@ pub(super) fn expire<R>(head: &Head, now: i64) -> Option<Pending<R>> {
         event: LifecycleEvent::Expired,
         session: SessionMetadata { state, ..session },
         observed_at_ms: now,
+        resolved_by: None,
     };
     Some(Pending {
         expected_sequence: head.sequence,

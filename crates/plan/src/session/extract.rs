@@ -52,6 +52,14 @@ pub(super) fn names_a_plan(payload: &CommitmentPayload) -> bool {
     payload.commitment_id.starts_with(PREFIX) || payload.reason.contains(TOKEN)
 }
 
+/// Whether there is any need to read a session that this payload resolved. The profile is not known here, so that every
+/// way to read it counts; what [`commitment`] cannot read in any profile concerns nobody.
+pub(super) fn concerns_plans(bytes: &[u8]) -> bool {
+    let concerns = |payload: CommitmentPayload| names_a_plan(&payload) || payload.supersedes.is_some();
+    commitment::decode(bytes).is_ok_and(concerns)
+        || (bytes.first() == Some(&b'{') && payload::decode(bytes).is_ok_and(concerns))
+}
+
 /// The one digest a Commitment names.
 pub(super) fn named(payload: &CommitmentPayload) -> Result<Digest, Refusal> {
     let malformed = |field: &str| {
@@ -142,6 +150,7 @@ fn matching(value: Value, digest: &Digest) -> Option<Candidate> {
 
 #[cfg(test)]
 mod tests {
+    use macp_wire::v1::CommitmentRef;
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -168,6 +177,20 @@ mod tests {
     }
 
     #[test]
+    fn what_concerns_plans_is_seen_in_every_encoding() {
+        let digest = "sha256:".to_owned() + &"1".repeat(64);
+        let naming = naming(&format!("aos-plan:{digest}"), "");
+        let superseding = CommitmentPayload { supersedes: Some(CommitmentRef::default()), ..Default::default() };
+        for payload in [&naming, &superseding] {
+            assert!(concerns_plans(&payload.encode_to_vec()), "{payload:?}");
+        }
+        assert!(concerns_plans(br#"{"commitment_id": "\u0061os-plan:sha256:11"}"#));
+        assert!(!concerns_plans(br#"{"commitment_id": "c1", "reason": "aos-plan"}"#));
+        assert!(!concerns_plans(&CommitmentPayload::default().encode_to_vec()));
+        assert!(!concerns_plans(b"{ not json"));
+    }
+
+    #[test]
     fn references_are_told_from_plans() {
         let plan = json!({"plan_id": "p", "steps": []});
         let digest = plan_hash(&plan).unwrap();
@@ -188,7 +211,9 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 0..200),
             text in "(aos-plan:(sha256:)?|[0-9a-f]{0,70}|\\PC){0,6}",
         ) {
-            let _ = commitment(profile, &bytes);
+            let committed = commitment(profile, &bytes);
+            let concerns = |one: &CommitmentPayload| names_a_plan(one) || one.supersedes.is_some();
+            prop_assert!(concerns_plans(&bytes) || !committed.is_ok_and(|one| concerns(&one.payload)));
             let _ = named(&naming(&text, &text));
             let _ = names_a_plan(&naming(&text, &text));
             let digest = digest_of(&bytes);

@@ -22,6 +22,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::binding::{self, Resolved};
 use super::execution::{MODE, session_id};
+use super::extract;
 use super::refusal::{Error, Reason};
 use super::settings::StartPolicy;
 use super::start::StartFromSession;
@@ -120,7 +121,10 @@ impl Watcher {
                 let reason = format!("its execution session was {how}");
                 self.session_runs.stop(run_id, &session.session_id, &reason).await;
             }
-            (LifecycleEvent::Resolved, None) => resolved.push(session.session_id.clone()),
+            // Nearly every session has nothing to do with plans, and is not worth a read.
+            (LifecycleEvent::Resolved, None) if event.resolved_by.as_deref().is_none_or(extract::concerns_plans) => {
+                resolved.push(session.session_id.clone());
+            }
             _ => {}
         }
     }
