@@ -8,7 +8,7 @@ use std::{
 type Error = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Error> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
     println!("cargo:rerun-if-changed={}", root.display());
 
     let mut files = Vec::new();

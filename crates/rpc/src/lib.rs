@@ -4,6 +4,7 @@
 //! `history::Server`. They are a crate of their own so that `macp-wire` and what builds on it stay free of an async
 //! runtime.
 
+mod codec;
 mod frame;
 
 pub use frame::StreamFrame;
