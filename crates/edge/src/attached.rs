@@ -5,21 +5,22 @@
 //! the next message lets the producer run until it has one. A client that does not read stops its producer, and nobody
 //! else.
 
-use std::future::Future;
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use tokio::sync::mpsc::{self, Receiver};
 use tokio_stream::Stream;
 use tonic::Status;
 
 use crate::guard::{Panicked, caught};
-use crate::outbound::{BUFFER, Sink};
+use crate::outbound::BUFFER;
 use crate::status;
 
 /// Messages on their way to a client, and who makes them.
 pub(crate) struct Attached<T> {
-    messages: Receiver<Result<T, Status>>,
+    messages: Messages<T>,
     producer: Option<Producer>,
     /// The last words of a producer that failed. They come after everything it sent.
     failed: Option<Status>,
@@ -27,45 +28,68 @@ pub(crate) struct Attached<T> {
 
 type Producer = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
 
+/// Made and not yet taken by the transport. A queue and no channel: both ends are in one task, which a channel would
+/// wake for every message once more than there is something to do.
+#[derive(Debug)]
+struct Messages<T>(Arc<Mutex<VecDeque<T>>>);
+
+impl<T> Messages<T> {
+    fn take(&self) -> Option<T> {
+        self.lock().pop_front()
+    }
+
+    /// Never contended: one task has both ends.
+    fn lock(&self) -> MutexGuard<'_, VecDeque<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where an attached producer puts its messages. Only for use inside the producer: nobody is woken by it.
+#[derive(Debug)]
+pub(crate) struct Outlet<T> {
+    messages: Messages<T>,
+}
+
+impl<T> Outlet<T> {
+    /// Waits while there is no room. Whoever takes messages lets the producer run again once all are taken.
+    pub(crate) async fn send(&self, message: T) {
+        poll_fn(|_cx| if self.messages.lock().len() < BUFFER { Poll::Ready(()) } else { Poll::Pending }).await;
+        self.messages.lock().push_back(message);
+    }
+}
+
 /// A stream of what a producer sends. Its error, or its panic, ends the stream as a status.
-pub(crate) fn attach<T, F>(producer: impl FnOnce(Sink<T>) -> F) -> Attached<T>
+pub(crate) fn attach<T, F>(producer: impl FnOnce(Outlet<T>) -> F) -> Attached<T>
 where
     F: Future<Output = Result<(), Status>> + Send + 'static,
 {
-    let (sender, messages) = mpsc::channel(BUFFER);
-    let producing = caught(producer(Sink::new(sender)));
+    let messages = Arc::new(Mutex::new(VecDeque::new()));
+    let outlet = Outlet { messages: Messages(Arc::clone(&messages)) };
+    let producing = caught(producer(outlet));
     let producer = async move {
         producing.await.unwrap_or_else(|Panicked| Err(status::internal("the stream failed in a way it should not")))
     };
-    Attached { messages, producer: Some(Box::pin(producer)), failed: None }
+    Attached { messages: Messages(messages), producer: Some(Box::pin(producer)), failed: None }
 }
 
 impl<T> Stream for Attached<T> {
     type Item = Result<T, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        loop {
-            match self.messages.poll_recv(cx) {
-                Poll::Ready(Some(message)) => return Poll::Ready(Some(message)),
-                Poll::Ready(None) if self.producer.is_none() => return Poll::Ready(self.failed.take().map(Err)),
-                Poll::Ready(None) | Poll::Pending => {}
-            }
-            let Some(producer) = &mut self.producer else {
-                return Poll::Pending;
-            };
-            match producer.as_mut().poll(cx) {
-                Poll::Ready(end) => {
-                    self.producer = None;
-                    self.failed = end.err();
-                }
-                // What it sent while it ran, if anything; otherwise the channel and the producer know whom to wake.
-                Poll::Pending => {
-                    return match self.messages.poll_recv(cx) {
-                        Poll::Ready(Some(message)) => Poll::Ready(Some(message)),
-                        Poll::Ready(None) | Poll::Pending => Poll::Pending,
-                    };
-                }
-            }
+        if let Some(message) = self.messages.take() {
+            return Poll::Ready(Some(Ok(message)));
+        }
+        if let Some(producer) = &mut self.producer
+            && let Poll::Ready(end) = producer.as_mut().poll(cx)
+        {
+            self.producer = None;
+            self.failed = end.err();
+        }
+        // What it sent while it ran. If that was nothing, the producer waits for something that wakes this task.
+        match self.messages.take() {
+            Some(message) => Poll::Ready(Some(Ok(message))),
+            None if self.producer.is_some() => Poll::Pending,
+            None => Poll::Ready(self.failed.take().map(Err)),
         }
     }
 }
@@ -78,6 +102,9 @@ impl<T> std::fmt::Debug for Attached<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
     use tokio_stream::StreamExt;
     use tonic::Code;
 
@@ -86,9 +113,9 @@ mod tests {
     #[tokio::test]
     async fn everything_that_was_sent_arrives_before_the_end() {
         for count in [0, 1, BUFFER, 5 * BUFFER] {
-            let stream = attach(|sink| async move {
+            let stream = attach(|outlet| async move {
                 for number in 0..count {
-                    sink.send(number).await?;
+                    outlet.send(number).await;
                 }
                 Err(Status::aborted("enough"))
             });
@@ -101,8 +128,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_ends_the_stream_with_a_status() {
-        let stream = attach(|sink| async move {
-            sink.send(1).await?;
+        let stream = attach(|outlet| async move {
+            outlet.send(1).await;
             panic!("a bug")
         });
         let messages: Vec<_> = stream.collect().await;
@@ -113,7 +140,7 @@ mod tests {
     #[tokio::test]
     async fn a_producer_ends_with_its_client() {
         let (held, released) = tokio::sync::oneshot::channel::<()>();
-        let mut stream: Attached<()> = attach(|_sink| async move {
+        let mut stream: Attached<()> = attach(|_outlet| async move {
             let _held = held;
             std::future::pending().await
         });
@@ -124,5 +151,28 @@ mod tests {
         }
         drop(stream);
         assert!(released.await.is_err(), "the producer was dropped and what it held with it");
+    }
+
+    #[test]
+    fn a_message_does_not_wake_the_task_that_sends_it() {
+        struct Woken(AtomicUsize);
+        impl Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let woken = Arc::new(Woken(AtomicUsize::new(0)));
+        let waker = Arc::clone(&woken).into();
+        let mut cx = Context::from_waker(&waker);
+        let mut stream = attach(|outlet| async move {
+            outlet.send(1).await;
+            outlet.send(2).await;
+            std::future::pending().await
+        });
+        let mut poll = || Pin::new(&mut stream).poll_next(&mut cx);
+        assert!(matches!(poll(), Poll::Ready(Some(Ok(1)))));
+        assert!(matches!(poll(), Poll::Ready(Some(Ok(2)))));
+        assert!(poll().is_pending());
+        assert_eq!(woken.0.load(Ordering::SeqCst), 0);
     }
 }

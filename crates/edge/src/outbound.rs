@@ -24,10 +24,6 @@ pub(crate) struct Sink<T> {
 }
 
 impl<T> Sink<T> {
-    pub(crate) fn new(sender: mpsc::Sender<Result<T, Status>>) -> Self {
-        Sink { sender }
-    }
-
     /// Waits while the client does not read. The error says that it left; a producer just passes it on.
     pub(crate) async fn send(&self, message: T) -> Result<(), Status> {
         self.sender.send(Ok(message)).await.map_err(|_left| gone())

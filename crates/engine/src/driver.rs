@@ -85,7 +85,9 @@ pub(crate) async fn run(mut shard: Shard<Waiter>, mut wiring: Wiring) {
             }
         }
         if !appends.is_empty() {
-            let batch = Batch { shard: wiring.index, appends: std::mem::take(&mut appends) };
+            // The next batch is likely to be as long.
+            let next = Vec::with_capacity(appends.len());
+            let batch = Batch { shard: wiring.index, appends: std::mem::replace(&mut appends, next) };
             wiring.batches.send(batch).expect("the writer outlives the shards");
         }
     }

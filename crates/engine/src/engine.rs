@@ -11,14 +11,14 @@ use macp_ledger::Store;
 use macp_wire::codes::Code;
 use macp_wire::v1::Envelope;
 use prost::Message;
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::driver::{self, Waiter, Wiring, clock};
 use crate::feed::Feed;
 use crate::gate::Gate;
 use crate::shard::{Answer, Event, Reply, Request, RequestKind, Shard, Snapshot};
-use crate::subscription::Subscription;
+use crate::subscription::{READS_MAX, Subscription};
 use crate::sweeper::Sweeper;
 use crate::writer::Health;
 use crate::{Error, Lifecycle, Observer, Options, Signal, loader, writer};
@@ -41,6 +41,8 @@ struct Inner {
     health: Arc<Health>,
     observer: Arc<dyn Observer>,
     shards: Vec<ShardHandle>,
+    /// One for each page of history that subscribers may read at once.
+    history_reads: Arc<Semaphore>,
     stop: Mutex<Option<Stop>>,
 }
 
@@ -109,6 +111,7 @@ impl Engine {
             health: Arc::clone(&health),
             observer: Arc::clone(&observer),
             shards: handles,
+            history_reads: Arc::new(Semaphore::new(READS_MAX)),
             stop: Mutex::new(None),
         });
         for index in 0..LOADERS {
@@ -238,8 +241,9 @@ impl Engine {
 
     /// Everything accepted into a session after an ordinal, from its history and then live.
     pub fn subscribe(&self, session_id: &str, after_ordinal: u64) -> Subscription {
-        let (feed, store) = (Arc::clone(&self.inner.feed), Arc::clone(&self.inner.store));
-        Subscription::new(feed, store, session_id.into(), after_ordinal, self.inner.options.subscriber_buffer)
+        let Inner { feed, store, history_reads, options, .. } = &*self.inner;
+        let (feed, store, reads) = (Arc::clone(feed), Arc::clone(store), Arc::clone(history_reads));
+        Subscription::new(feed, store, reads, session_id.into(), after_ordinal, options.subscriber_buffer)
     }
 
     /// Lifecycle events from now on.

@@ -3,10 +3,13 @@
 //! What comes from the history is checked along its chain, from the record before the first one wanted.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use macp_ledger::{Checker, Corruption, Failure, Record, Store};
-use tokio::task::{JoinError, JoinHandle};
+use tokio::sync::Semaphore;
+use tokio::task::JoinError;
 
 use crate::feed::{Delivery, Feed, Live};
 use crate::{Error, Lagged};
@@ -14,6 +17,10 @@ use crate::{Error, Lagged};
 /// Records read at once while catching up.
 const PAGE_RECORDS: usize = 256;
 const PAGE_BYTES: usize = 1024 * 1024;
+
+/// Pages read at once for all subscribers together. A thousand who come back at the same time share these few threads
+/// and connections to the store, instead of having one made for each.
+pub(crate) const READS_MAX: usize = 4;
 
 /// Why a subscription ended.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -31,10 +38,10 @@ pub enum SubscriptionError {
 
 /// Reads up to the end of the history, joins the live feed, reads what was written in between, then goes live. The
 /// sequence of the last entry taken from the history tells which live ones it has already seen.
-#[derive(Debug)]
 pub struct Subscription {
     feed: Arc<Feed>,
     store: Arc<dyn Store>,
+    reads: Arc<Semaphore>,
     session_id: Arc<str>,
     after_ordinal: u64,
     buffer: usize,
@@ -44,13 +51,17 @@ pub struct Subscription {
     live: Option<Live>,
     caught_up: bool,
     /// A page of the history being read.
-    reading: Option<JoinHandle<Result<Vec<Record>, Failure>>>,
+    reading: Option<Reading<Vec<Record>>>,
 }
+
+/// A read of the store that keeps its place in the line, whoever waits for it.
+type Reading<T> = Pin<Box<dyn Future<Output = Result<T, SubscriptionError>> + Send>>;
 
 impl Subscription {
     pub(crate) fn new(
         feed: Arc<Feed>,
         store: Arc<dyn Store>,
+        reads: Arc<Semaphore>,
         session_id: Arc<str>,
         after_ordinal: u64,
         buffer: usize,
@@ -58,6 +69,7 @@ impl Subscription {
         Subscription {
             feed,
             store,
+            reads,
             session_id,
             after_ordinal,
             buffer,
@@ -128,7 +140,7 @@ impl Subscription {
 
     /// Who asks for what lies beyond the end gets whatever comes next.
     async fn rewind(&mut self) -> Result<(), SubscriptionError> {
-        let head = self.blocking(|store, id| store.head(id)).await.map_err(ended)??;
+        let head = self.blocking(|store, id| store.head(id)).await?;
         // Otherwise what was asked for has been written since.
         if head.as_ref().is_none_or(|head| head.sequence < self.after_ordinal) {
             self.checker = Some(head.map_or_else(Checker::new, |head| Checker::resume(head.sequence, head.hash)));
@@ -143,19 +155,37 @@ impl Subscription {
         if self.reading.is_none() {
             self.reading = Some(self.blocking(move |store, id| store.read(id, after, PAGE_RECORDS, PAGE_BYTES)));
         }
-        let reading = self.reading.as_mut().expect("begun above");
-        let page = reading.await;
+        let page = self.reading.as_mut().expect("begun above").await;
         self.reading = None;
-        Ok(page.map_err(ended)??)
+        page
     }
 
-    /// Reads off the runtime's threads.
+    /// Reads off the runtime's threads, when it is this subscriber's turn.
     fn blocking<T: Send + 'static>(
         &self,
         read: impl FnOnce(&dyn Store, &str) -> Result<T, Failure> + Send + 'static,
-    ) -> JoinHandle<Result<T, Failure>> {
+    ) -> Reading<T> {
         let (store, session_id) = (Arc::clone(&self.store), Arc::clone(&self.session_id));
-        tokio::task::spawn_blocking(move || read(&*store, &session_id))
+        let reads = Arc::clone(&self.reads);
+        Box::pin(async move {
+            let turn = reads.acquire_owned().await.map_err(|_closed| Error::ShuttingDown)?;
+            let read = tokio::task::spawn_blocking(move || {
+                let result = read(&*store, &session_id);
+                drop(turn);
+                result
+            });
+            Ok(read.await.map_err(ended)??)
+        })
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription")
+            .field("session_id", &self.session_id)
+            .field("after_ordinal", &self.after_ordinal)
+            .field("caught_up", &self.caught_up)
+            .finish_non_exhaustive()
     }
 }
 

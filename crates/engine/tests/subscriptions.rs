@@ -3,9 +3,10 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::{accept, engine, envelope, open_decision};
+use common::{Flaky, accept, engine, envelope, open_decision};
 use macp_engine::{Engine, Options, Subscription, SubscriptionError};
 use macp_ledger::{Append, IndexUpdate, MemoryStore, Store};
 use macp_wire::v1::Envelope;
@@ -130,4 +131,26 @@ async fn a_changed_record_ends_the_subscription_from_anywhere() {
         let error = in_time(subscription.next()).await.expect_err("the record was changed");
         assert!(matches!(&error, SubscriptionError::Frame(corruption) if corruption.sequence == 2), "{error:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_subscribers_at_once_share_a_few_reads() {
+    let store = Flaky::new(MemoryStore::new());
+    let engine = engine(store.clone(), Options::default());
+    open_decision(&engine, "s").await;
+    let subscribers = (0..64).map(|_| {
+        let mut subscription = engine.subscribe("s", 0);
+        tokio::spawn(async move {
+            for expected in 1..=4 {
+                assert_eq!(next(&mut subscription).await.0, expected);
+            }
+        })
+    });
+    let subscribers: Vec<_> = subscribers.collect();
+    talk(&engine, 0, 1).await;
+    for subscriber in subscribers {
+        subscriber.await.expect("no panic");
+    }
+    let most = store.reads_most.load(Ordering::SeqCst);
+    assert!((1..=4).contains(&most), "{most} at once");
 }

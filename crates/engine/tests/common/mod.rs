@@ -1,7 +1,7 @@
 //! Envelopes of classic sessions, and stores that fail on purpose.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use bytes::Bytes;
@@ -75,6 +75,9 @@ pub struct Flaky<S> {
     pub deletes_fail: AtomicBool,
     /// Appends and loads panic.
     pub panics: AtomicBool,
+    /// Reads of histories under way, and the most there ever were at once.
+    pub reads: AtomicUsize,
+    pub reads_most: AtomicUsize,
     hold: Mutex<Hold>,
     changed: Condvar,
 }
@@ -93,6 +96,8 @@ impl<S> Flaky<S> {
             broken: false.into(),
             deletes_fail: false.into(),
             panics: false.into(),
+            reads: 0.into(),
+            reads_most: 0.into(),
             hold: Mutex::default(),
             changed: Condvar::new(),
         })
@@ -139,7 +144,13 @@ impl<S: Store> Store for Flaky<S> {
     }
 
     fn read(&self, session_id: &str, after: u64, limit: usize, bytes_max: usize) -> Result<Vec<Record>, Failure> {
-        self.inner.read(session_id, after, limit, bytes_max)
+        let reads = self.reads.fetch_add(1, Ordering::SeqCst) + 1;
+        self.reads_most.fetch_max(reads, Ordering::SeqCst);
+        // Long enough for others to come.
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        let page = self.inner.read(session_id, after, limit, bytes_max);
+        self.reads.fetch_sub(1, Ordering::SeqCst);
+        page
     }
 
     fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure> {

@@ -15,9 +15,9 @@ use tonic::{Status, Streaming};
 use super::pipeline::{Answer, front, submit};
 use super::{Frame, invalid, next};
 use crate::access::Access;
+use crate::attached::Outlet;
 use crate::context::Context;
 use crate::metrics::Rpc;
-use crate::outbound::Sink;
 use crate::runtime::send;
 use crate::status;
 
@@ -40,7 +40,7 @@ pub(super) async fn run(
     access: &Access,
     first: Submitted,
     mut inbound: Streaming<StreamSessionRequest>,
-    sink: &Sink<StreamFrame>,
+    outlet: &Outlet<StreamFrame>,
 ) -> Result<(), Status> {
     let mut answers = VecDeque::new();
     answers.push_back(hand_over(ctx, access, first).await);
@@ -50,7 +50,7 @@ pub(super) async fn run(
             biased;
             answer = front(&mut answers) => {
                 answers.pop_front();
-                sink.send(Response::Envelope(answer).into()).await?;
+                outlet.send(Response::Envelope(answer).into()).await;
             }
             frame = next(&mut inbound), if answers.len() < PIPELINE_MAX => match frame {
                 Ok(Some(Frame::Envelope(envelope, signature))) => {
@@ -68,7 +68,7 @@ pub(super) async fn run(
     while !answers.is_empty() {
         let answer = front(&mut answers).await;
         answers.pop_front();
-        sink.send(Response::Envelope(answer).into()).await?;
+        outlet.send(Response::Envelope(answer).into()).await;
     }
     match end {
         End::HalfClosed => Ok(()),

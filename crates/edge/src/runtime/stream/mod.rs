@@ -33,7 +33,7 @@ pub(super) fn open(
     mut inbound: Streaming<StreamSessionRequest>,
 ) -> Attached<StreamFrame> {
     let ctx = Arc::clone(ctx);
-    attach(|sink| async move {
+    attach(|outlet| async move {
         let first = tokio::select! {
             frame = next(&mut inbound) => frame?,
             () = ctx.drain.begun() => return Err(status::shutting_down()),
@@ -42,12 +42,12 @@ pub(super) fn open(
             return Ok(());
         };
         match (profile(&ctx, &access, &first).await?, first) {
-            (Profile::Standard, first) => standard::run(&ctx, &access, first, inbound, &sink).await,
+            (Profile::Standard, first) => standard::run(&ctx, &access, first, inbound, &outlet).await,
             (Profile::Classic, Frame::Envelope(envelope, signature)) => {
-                envelopes::run(&ctx, &access, (envelope, signature), inbound, &sink).await
+                envelopes::run(&ctx, &access, (envelope, signature), inbound, &outlet).await
             }
             (Profile::Classic, Frame::Subscribe { session_id, after_ordinal }) => {
-                subscription::run(&ctx, &access, &session_id, after_ordinal, inbound, &sink).await
+                subscription::run(&ctx, &access, &session_id, after_ordinal, inbound, &outlet).await
             }
         }
     })

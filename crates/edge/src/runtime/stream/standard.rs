@@ -20,9 +20,9 @@ use super::pipeline::{Answer, front, submit};
 use super::{Frame, invalid, next};
 use crate::access::Access;
 use crate::ack::{Refusal, Subject};
+use crate::attached::Outlet;
 use crate::context::Context;
 use crate::metrics::Rpc;
-use crate::outbound::Sink;
 use crate::runtime::{send, sessions};
 use crate::status;
 
@@ -51,12 +51,12 @@ pub(super) async fn run(
     access: &Access,
     first: Frame,
     mut inbound: Streaming<StreamSessionRequest>,
-    sink: &Sink<StreamFrame>,
+    outlet: &Outlet<StreamFrame>,
 ) -> Result<(), Status> {
     let mut stream = Stream {
         ctx,
         access,
-        sink,
+        outlet,
         session_id: None,
         bound: None,
         unread_mode: None,
@@ -79,7 +79,7 @@ pub(super) async fn run(
                 stream.verdicts.pop_front();
                 stream.heard(verdict).await?;
             }
-            delivery = delivery(&mut stream.bound) => sink.send(delivery?).await?,
+            delivery = delivery(&mut stream.bound) => outlet.send(delivery?).await,
             frame = next(&mut inbound), if reading && stream.has_room() => match frame? {
                 Some(frame) => stream.take(frame).await?,
                 None => reading = false,
@@ -101,7 +101,7 @@ struct Verdict {
 struct Stream<'a> {
     ctx: &'a Context,
     access: &'a Access,
-    sink: &'a Sink<StreamFrame>,
+    outlet: &'a Outlet<StreamFrame>,
     /// The one session this stream is about, once it is known.
     session_id: Option<String>,
     /// Its feed, once the caller is known to be allowed to read it.
@@ -265,7 +265,8 @@ impl Stream<'_> {
                 session_id: self.bound_id(),
                 ..MacpError::default()
             };
-            return self.sink.send(Response::Error(error).into()).await;
+            self.outlet.send(Response::Error(error).into()).await;
+            return Ok(());
         }
         // Who asks for what lies beyond the end gets whatever comes next.
         let after_ordinal = after_ordinal.min(session.ordinal);
@@ -291,11 +292,11 @@ impl Stream<'_> {
             if is_start {
                 return self.join_started(&ack.session_id).await;
             }
-            return match echo {
-                // Delivered by the feed, if the stream has joined it since.
-                Some(echo) if self.bound.is_none() => self.sink.send(Response::Envelope(echo).into()).await,
-                _ => Ok(()),
-            };
+            // Delivered by the feed, if the stream has joined it since.
+            if let Some(echo) = echo.filter(|_| self.bound.is_none()) {
+                self.outlet.send(Response::Envelope(echo).into()).await;
+            }
+            return Ok(());
         };
         if is_start && self.bound.is_none() {
             self.session_id = None;
@@ -305,7 +306,8 @@ impl Stream<'_> {
             return Err(status::with_details(code, error.message, error.details));
         }
         let error = MacpError { session_id: self.bound_id(), ..error };
-        self.sink.send(Response::Error(error).into()).await
+        self.outlet.send(Response::Error(error).into()).await;
+        Ok(())
     }
 
     fn bound_id(&self) -> String {

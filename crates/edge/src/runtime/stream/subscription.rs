@@ -11,8 +11,8 @@ use tonic::{Status, Streaming};
 
 use super::{Frame, invalid, next};
 use crate::access::Access;
+use crate::attached::Outlet;
 use crate::context::Context;
-use crate::outbound::Sink;
 use crate::runtime::sessions;
 use crate::status;
 
@@ -29,7 +29,7 @@ pub(super) async fn run(
     session_id: &str,
     after_ordinal: u64,
     mut inbound: Streaming<StreamSessionRequest>,
-    sink: &Sink<StreamFrame>,
+    outlet: &Outlet<StreamFrame>,
 ) -> Result<(), Status> {
     let session = sessions::readable(ctx, access, session_id).await?;
     // Who asks for what lies beyond the end gets whatever comes next.
@@ -56,7 +56,7 @@ pub(super) async fn run(
             delivery = subscription.next() => {
                 let delivery = delivery.map_err(|error| status::of_subscription(&error))?;
                 position = delivery.ordinal;
-                sink.send(StreamFrame::Envelope(delivery.envelope)).await?;
+                outlet.send(StreamFrame::Envelope(delivery.envelope)).await;
             }
             frame = next(&mut inbound), if asked.is_none() => {
                 let then = match frame? {
