@@ -15,6 +15,7 @@
 mod import;
 mod line;
 mod read;
+mod reported;
 
 use std::collections::BTreeSet;
 
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 pub use self::import::{ImportError, Imported};
 pub use self::line::LineError;
 pub use self::read::{ExportedRun, ReadError, read};
+pub use self::reported::{OutputMissing, ReportError};
 
 use self::line::Lines;
 use crate::store::{Run, StoreError, Summary, bodies, plans};

@@ -172,6 +172,32 @@ fn a_failed_call_that_may_have_taken_effect_waits_for_an_operator() {
     assert_eq!(target.requests().len(), 2, "what is settled as done is not made again");
 }
 
+/// Alice and Bob begin to decide on a plan.
+pub(crate) fn open_decision(server: &Server, session: &str) {
+    let start = ["session", "start", session, "--sender", "alice", "--mode", "macp.mode.decision.v1"];
+    let bound = ["--participants", "alice,bob", "--mode-version", "1.0.0", "--configuration-version", "c1"];
+    server.macp(&[&start[..], &bound[..], &["--ttl", "10m", "--token", "alice"]].concat()).exits(0);
+}
+
+/// Bob proposes a plan, and Alice commits to it.
+pub(crate) fn commit_to(server: &Server, session: &str, plan: &str) {
+    let say = |sender: &str, id: &str, kind: &str, payload: &Value| {
+        let (payload, send) =
+            (payload.to_string(), ["session", "send", session, "--sender", sender, "--message-id", id]);
+        let said = ["--type", kind, "--proto-payload", &payload, "--token", sender];
+        server.macp(&[&send[..], &said[..]].concat()).exits(0)
+    };
+    let text = std::fs::read_to_string(plan).unwrap();
+    let hash = macp(&["plan", "hash", plan]).exits(0).stdout;
+    let proposal = json!({"proposal_id": "p1", "option": "run it", "supporting_data": text});
+    say("bob", "m1", "Proposal", &proposal);
+    let commitment = json!({
+        "commitment_id": format!("aos-plan:{}", hash.trim()), "action": "decision.selected", "authority_scope": "team",
+        "reason": "agreed", "mode_version": "1.0.0", "configuration_version": "c1", "outcome_positive": true,
+    });
+    say("alice", "m2", "Commitment", &commitment);
+}
+
 /// AOS-106, AOS-110, AOS-112: what a session committed to runs once, and is reported in a session that can be replayed.
 #[test]
 fn a_committed_plan_runs_once_and_is_reported() {
@@ -181,29 +207,13 @@ fn a_committed_plan_runs_once_and_is_reported() {
     let server = serve(&place.data());
     let session = "3f2504e0-4f89-41d3-9a0c-00000000000a";
     let by = |name: &str, args: &[&str]| server.macp(&[args, &["--token", name]].concat());
-    let say = |sender: &str, id: &str, kind: &str, payload: &Value| {
-        let (payload, send) =
-            (payload.to_string(), ["session", "send", session, "--sender", sender, "--message-id", id]);
-        by(sender, &[&send[..], &["--type", kind, "--proto-payload", &payload]].concat())
-    };
-    let start = ["session", "start", session, "--sender", "alice", "--mode", "macp.mode.decision.v1"];
-    let bound = ["--participants", "alice,bob", "--mode-version", "1.0.0", "--configuration-version", "c1"];
-    by("alice", &[&start[..], &bound[..], &["--ttl", "10m"]].concat()).exits(0);
+    open_decision(&server, session);
     let early = by("alice", &["run", "start", "--session", session]).exits(1);
     assert!(
         early.stdout.starts_with("refused PLAN_REFUSED: ") && early.stdout.contains("only a RESOLVED"),
         "{early:?}"
     );
-
-    let text = std::fs::read_to_string(&plan).unwrap();
-    let hash = macp(&["plan", "hash", &plan]).exits(0).stdout;
-    let proposal = json!({"proposal_id": "p1", "option": "run it", "supporting_data": text});
-    say("bob", "m1", "Proposal", &proposal).exits(0);
-    let commitment = json!({
-        "commitment_id": format!("aos-plan:{}", hash.trim()), "action": "decision.selected", "authority_scope": "team",
-        "reason": "agreed", "mode_version": "1.0.0", "configuration_version": "c1", "outcome_positive": true,
-    });
-    say("alice", "m2", "Commitment", &commitment).exits(0);
+    commit_to(&server, session, &plan);
     let started = by("alice", &["--json", "run", "start", "--session", session]).exits(0).values();
     let again = by("alice", &["--json", "run", "start", "--session", session]).exits(0).values();
     assert_eq!((&again[0]["existing"], &again[0]["run_id"]), (&json!(true), &started[0]["run_id"]));

@@ -8,6 +8,7 @@ mod effects;
 mod flow;
 mod lifecycle;
 mod plan;
+mod reported;
 mod runs;
 mod secure;
 mod settings;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use macp_ledger::Record;
 use macp_plan_core::digest::{self, BODY_LABEL, Digest};
+use macp_plan_core::journal::Body;
 use macp_wire::canonical;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -186,6 +187,19 @@ fn exact<T: Serialize + DeserializeOwned>(payload: &str) -> Result<T, LineError>
     Ok(value)
 }
 
+/// An output that stands in its entry must have the digest the entry says.
+pub(super) fn check_inline(body: &Body) -> Result<(), LineError> {
+    if let Some(output) = output_of(body)
+        && let (Some(digest), Some(value)) = (&output.output_ref, &output.output)
+    {
+        let found = digest::of_value(BODY_LABEL, value).map_err(|error| LineError::Content(error.to_string()))?;
+        if found != *digest {
+            return Err(LineError::Content(format!("its output has the digest {found}, the entry says {digest}")));
+        }
+    }
+    Ok(())
+}
+
 /// What the lines between plan and footer hold.
 struct Content {
     checker: Checker,
@@ -231,14 +245,7 @@ impl Content {
         let (text, hash) = entry_of(payload).ok_or(LineError::Shape)?;
         let record = Record { sequence: self.checker.next_seq() + 1, bytes: text.to_owned().into(), hash };
         let sealed = self.checker.check(record).map_err(|error| LineError::Content(error.to_string()))?;
-        if let Some(output) = output_of(sealed.body())
-            && let (Some(digest), Some(value)) = (&output.output_ref, &output.output)
-        {
-            let found = digest::of_value(BODY_LABEL, value).map_err(|error| LineError::Content(error.to_string()))?;
-            if found != *digest {
-                return Err(LineError::Content(format!("its output has the digest {found}, the entry says {digest}")));
-            }
-        }
+        check_inline(sealed.body())?;
         if let Some(digest) = kept_apart(sealed.body()) {
             if !self.bodies.contains_key(digest) {
                 return Err(LineError::Content(format!("its output {digest} is not in the file")));

@@ -16,6 +16,7 @@ pub mod binding;
 mod execution;
 mod extract;
 mod notes;
+mod proposed;
 mod refusal;
 mod report;
 mod reported;
@@ -38,8 +39,9 @@ pub use binding::Bound;
 pub use execution::{MODE as EXECUTION_MODE, session_id as execution_session_id};
 pub use extract::{EXTENSION, PREFIX};
 pub use notes::{EpochNote, Superseding};
+pub use proposed::PlanSearch;
 pub use refusal::{Error, Reason, Refusal};
-pub use reported::{NotAReport, Reported, reported};
+pub use reported::{NotAReport, ReportReading, Reported, reported};
 pub use settings::{ExecutionSettings, Names, Scope, SessionSettings, StartPolicy, SupersededPolicy};
 pub use start::StartFromSession;
 

@@ -2,7 +2,7 @@
 
 use macp_ledger::{History, ReadError, Store};
 use macp_plan_core::journal::{Broken, Chain, Entry, link};
-use macp_wire::history::v1::entry;
+use macp_wire::history::v1::{self as history, entry};
 use macp_wire::modes::task::v1::{TaskRequestPayload, TaskUpdatePayload};
 use macp_wire::v1::{Envelope, SessionState};
 use prost::Message;
@@ -27,6 +27,8 @@ pub struct Reported {
     pub entries: Option<Vec<(Vec<u8>, String, Entry)>>,
     /// Where the session stands.
     pub state: SessionState,
+    /// When the session was started, and when its last entries were accepted. The run's own times are not told.
+    pub times_ms: (u64, u64),
 }
 
 /// Why a session is no report of a run.
@@ -67,33 +69,71 @@ pub fn reported(sessions: &dyn Store, execution_session_id: &str) -> Result<Opti
         return Ok(None);
     };
     let state = SessionState::try_from(history.head().state).unwrap_or_default();
-    let mut reader = Reader { chain: Chain::new(), entries: Some(Vec::new()) };
-    let (mut started, mut request) = (None, Value::Null);
+    let mut reading = ReportReading::default();
     loop {
         let page = history.next_page()?;
         if page.is_empty() {
             break;
         }
-        for (_, recorded) in page {
-            let Some(entry::Input::Envelope(envelope)) = recorded.input else { continue };
-            if envelope.mode != MODE {
-                return Err(NotAReport::OtherSession);
-            }
-            match envelope.message_type.as_str() {
-                macp_kernel::SESSION_START => started = Some((run_of(&envelope)?, envelope.sender)),
-                "TaskRequest" => {
-                    let payload = TaskRequestPayload::decode(envelope.payload)?;
-                    request = serde_json::from_slice(&payload.input).map_err(NotAReport::Unreadable)?;
-                }
-                "TaskUpdate" => reader.take(&TaskUpdatePayload::decode(envelope.payload)?)?,
-                _ => {}
-            }
-        }
+        page.iter().try_for_each(|(_, recorded)| reading.take(recorded))?;
     }
-    let (run_id, initiator) = started.ok_or(NotAReport::OtherSession)?;
-    let head = reader.chain.head().map(str::to_owned);
-    let (next_seq, entries) = (reader.chain.next_seq(), reader.entries);
-    Ok(Some(Reported { run_id, initiator, request, next_seq, head, entries, state }))
+    Ok(Some(Reported { state, ..reading.finish()? }))
+}
+
+/// Reads a report entry by entry, wherever the history comes from; whoever reads it checks the history's own chain.
+#[derive(Debug)]
+pub struct ReportReading {
+    reader: Reader,
+    /// The run, and who started the session.
+    started: Option<(String, String)>,
+    request: Value,
+    state: SessionState,
+    times_ms: Option<(u64, u64)>,
+}
+
+impl Default for ReportReading {
+    fn default() -> Self {
+        let reader = Reader { chain: Chain::new(), entries: Some(Vec::new()) };
+        Self { reader, started: None, request: Value::Null, state: SessionState::Open, times_ms: None }
+    }
+}
+
+impl ReportReading {
+    pub fn take(&mut self, recorded: &history::Entry) -> Result<(), NotAReport> {
+        if let Some(terminal) = &recorded.terminal {
+            self.state = terminal.state();
+        }
+        let Some(entry::Input::Envelope(envelope)) = &recorded.input else { return Ok(()) };
+        if envelope.mode != MODE {
+            return Err(NotAReport::OtherSession);
+        }
+        let at_ms = u64::try_from(recorded.accepted_at_unix_ms).unwrap_or_default();
+        match envelope.message_type.as_str() {
+            macp_kernel::SESSION_START => {
+                self.started = Some((run_of(envelope)?, envelope.sender.clone()));
+                self.times_ms = Some((at_ms, at_ms));
+            }
+            "TaskRequest" => {
+                let payload = TaskRequestPayload::decode(envelope.payload.clone())?;
+                self.request = serde_json::from_slice(&payload.input).map_err(NotAReport::Unreadable)?;
+            }
+            "TaskUpdate" => {
+                self.reader.take(&TaskUpdatePayload::decode(envelope.payload.clone())?)?;
+                self.times_ms = self.times_ms.map(|(first, _)| (first, at_ms));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub fn finish(self) -> Result<Reported, NotAReport> {
+        let Self { reader, started, request, state, times_ms } = self;
+        let (run_id, initiator) = started.ok_or(NotAReport::OtherSession)?;
+        let head = reader.chain.head().map(str::to_owned);
+        let (next_seq, entries) = (reader.chain.next_seq(), reader.entries);
+        let times_ms = times_ms.unwrap_or_default();
+        Ok(Reported { run_id, initiator, request, next_seq, head, entries, state, times_ms })
+    }
 }
 
 fn run_of(start: &Envelope) -> Result<String, NotAReport> {
@@ -104,6 +144,7 @@ fn run_of(start: &Envelope) -> Result<String, NotAReport> {
     Ok(payload.context_id)
 }
 
+#[derive(Debug)]
 struct Reader {
     chain: Chain,
     entries: Option<Vec<(Vec<u8>, String, Entry)>>,

@@ -71,7 +71,7 @@ pub(crate) fn hash_of(mut plan: Value) -> Result<Digest, StoreError> {
     digest::of_value(PLAN_LABEL, &plan).map_err(|error| not_canonical(&error))
 }
 
-fn text_of(plan: &Value) -> Result<String, StoreError> {
+pub(crate) fn text_of(plan: &Value) -> Result<String, StoreError> {
     canonical::to_string(plan).map_err(|error| not_canonical(&error))
 }
 

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use macp_plan::export::Exporter;
 
-use super::source::{PlaceArgs, Unreadable, damage, open_store};
+use super::reported::{ReportPlace, SessionArgs};
+use super::source::{Place, PlaceArgs, Unreadable, damage, open_store};
 use crate::Finding;
 use crate::commands::export::Sink;
 use crate::output::{Output, Paint};
@@ -15,7 +16,8 @@ use crate::text::clean;
 /// Write a run to one self-contained file
 ///
 /// The file holds the plan, the outputs and the exact text of every journal entry, so that `macp run verify` and
-/// `macp run replay` can prove it anywhere, without a server. A damaged run is not exported.
+/// `macp run replay` can prove it anywhere, without a server. A damaged run is not exported. With --from-session the file
+/// is made of what the run's execution session tells, so that a run whose store is lost can be imported again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Run id
@@ -24,14 +26,17 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
+    session: SessionArgs,
+    #[command(flatten)]
     place: PlaceArgs,
 }
 
 pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding> {
     let mut sink = Sink::create(args.out.as_deref(), output)?;
-    let written = match args.place.data() {
-        Some(directory) => from_directory(directory, &args.run, &mut sink),
-        None => from_server(args, &mut sink).await.map_err(Unreadable::Failed),
+    let written = match (args.session.of(&args.run, &args.place), args.place.data()) {
+        (Some(reported), _) => from_session(reported, &mut sink).await,
+        (None, Some(directory)) => from_directory(directory, &args.run, &mut sink),
+        (None, None) => from_server(args, &mut sink).await.map_err(Unreadable::Failed),
     };
     match written {
         Ok(()) => sink.finish().map(|()| Finding::Positive),
@@ -54,6 +59,11 @@ fn from_directory(directory: &Path, run_id: &str, sink: &mut Sink<'_>) -> Result
     }
     bar.finish_and_clear();
     Ok(())
+}
+
+async fn from_session(reported: ReportPlace, sink: &mut Sink<'_>) -> Result<(), Unreadable> {
+    let bytes = Place::Session(reported).bytes().await?;
+    Ok(sink.write(&bytes).map_err(anyhow::Error::from)?)
 }
 
 async fn from_server(args: &Args, sink: &mut Sink<'_>) -> anyhow::Result<()> {

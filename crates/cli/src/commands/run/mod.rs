@@ -14,6 +14,7 @@ mod log;
 mod mock;
 mod replay;
 mod report;
+mod reported;
 mod result;
 mod show;
 mod source;

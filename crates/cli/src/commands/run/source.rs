@@ -1,4 +1,4 @@
-//! Where a run comes from: a server, a data directory beside it, or an exported file.
+//! Where a run comes from: a server, a data directory beside it, an exported file, or the session it was reported in.
 //!
 //! Whatever the source, the run arrives as an export and is checked from its first byte to its last before anything is
 //! made of it.
@@ -19,9 +19,11 @@ use macp_plan_core::plan::FrozenPlan;
 use macp_wire::plan::v1::{ReplayMode, ReplayRequest};
 use serde_json::Value;
 
+use super::reported::{ReportPlace, SessionArgs};
 use crate::output::causes;
 use crate::progress;
 use crate::remote::ServerArgs;
+use crate::source as history;
 
 /// The directory of runs in a data directory.
 pub(crate) const RUNS_DIRECTORY: &str = "plans";
@@ -35,6 +37,8 @@ const MARK_WITHIN: usize = 128;
 pub(crate) struct RunArgs {
     /// Run id, or the path of an exported file
     run: String,
+    #[command(flatten)]
+    session: SessionArgs,
     #[command(flatten)]
     place: PlaceArgs,
 }
@@ -53,13 +57,24 @@ pub(crate) struct PlaceArgs {
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     File(PathBuf),
-    Directory { directory: PathBuf, run_id: String },
-    Server { server: ServerArgs, run_id: String },
+    Directory {
+        directory: PathBuf,
+        run_id: String,
+    },
+    Server {
+        server: ServerArgs,
+        run_id: String,
+    },
+    /// What its execution session tells of it.
+    Session(ReportPlace),
 }
 
 impl RunArgs {
     pub(crate) fn place(self) -> Place {
-        self.place.of(&self.run)
+        match self.session.of(&self.run, &self.place) {
+            Some(reported) => Place::Session(reported),
+            None => self.place.of(&self.run),
+        }
     }
 }
 
@@ -76,6 +91,16 @@ impl PlaceArgs {
 
     pub(crate) fn data(&self) -> Option<&Path> {
         self.data.as_deref()
+    }
+
+    /// Where the sessions are that belong to these runs.
+    pub(crate) fn history(&self, target: &str) -> history::Place {
+        let target = target.to_owned();
+        match &self.data {
+            Some(directory) => history::Place::Directory { directory: directory.clone(), session_id: target },
+            None if Path::new(&target).is_file() => history::Place::File(target.into()),
+            None => history::Place::Server { server: self.server.clone(), session_id: target },
+        }
     }
 }
 
@@ -161,7 +186,11 @@ impl From<Unreadable> for anyhow::Error {
 impl Place {
     /// The run, whole and checked.
     pub(crate) async fn load(&self) -> Result<Recorded, Unreadable> {
-        recorded(&self.bytes().await?)
+        match self {
+            // Outputs that were kept apart may be missing, so that there is no file to be made of it.
+            Place::Session(reported) => Ok(Recorded::new(reported.load().await?)?),
+            place => recorded(&place.bytes().await?),
+        }
     }
 
     /// The run as one export, not looked at yet.
@@ -178,6 +207,10 @@ impl Place {
                     Ok(bytes) => Ok(bytes),
                     Err(error) => Err(explain(&client, run_id, error).await),
                 }
+            }
+            Place::Session(reported) => {
+                let bytes = reported.load().await?.to_bytes();
+                Ok(bytes.context("the session does not have the whole run")?)
             }
         }
     }
