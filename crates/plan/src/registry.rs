@@ -1,6 +1,6 @@
 //! The registry: which skills can be called, in exactly which versions, and what they cost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use macp_plan_core::digest::Digest;
@@ -19,6 +19,8 @@ use crate::skills::{self, SetupError, SkillSettings};
 pub struct Registry {
     skills: BTreeMap<String, BTreeMap<String, Entry>>,
     rate_cards: BTreeMap<String, RateCard>,
+    /// The permissions skills may have; every one if there is no list.
+    granted: Option<BTreeSet<String>>,
 }
 
 #[derive(Debug)]
@@ -75,6 +77,7 @@ pub fn standard_with(settings: &SkillSettings, resolver: Arc<dyn Resolver>) -> R
         registry.add_rate_card(card.clone())?;
     }
     registry.disable(&settings.disabled)?;
+    registry.grant(settings.permissions.clone());
     Ok(registry)
 }
 
@@ -83,7 +86,7 @@ impl Registry {
     #[must_use]
     pub fn new() -> Self {
         let card = rate_card::builtin();
-        Self { skills: BTreeMap::new(), rate_cards: BTreeMap::from([(card.id().to_owned(), card)]) }
+        Self { skills: BTreeMap::new(), rate_cards: BTreeMap::from([(card.id().to_owned(), card)]), granted: None }
     }
 
     /// Takes in a skill version. `build` is the digest of its artefact or source, for plans that pin it.
@@ -124,6 +127,16 @@ impl Registry {
             }
         }
         Ok(())
+    }
+
+    /// Says which permissions skills may have, and no others (AOS-68); without a list, whatever they declare.
+    pub fn grant(&mut self, permissions: Option<Vec<String>>) {
+        self.granted = permissions.map(|listed| listed.into_iter().collect());
+    }
+
+    /// A permission that a skill declares and does not have.
+    pub(crate) fn withheld<'m>(&self, metadata: &'m SkillMetadata) -> Option<&'m str> {
+        metadata.permissions.iter().map(String::as_str).find(|permission| !self.grants(permission))
     }
 
     /// Takes in a rate card. The same card twice is one card.
@@ -186,6 +199,10 @@ impl Catalog for Registry {
 
     fn rate_card(&self, id: &str) -> Option<Value> {
         self.rate_cards.get(id).map(|card| card.value().clone())
+    }
+
+    fn grants(&self, permission: &str) -> bool {
+        self.granted.as_ref().is_none_or(|granted| granted.contains(permission))
     }
 }
 

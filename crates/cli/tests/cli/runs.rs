@@ -326,6 +326,19 @@ fn nothing_is_reached_unless_it_is_allowed() {
     let enabled: Vec<_> = live.iter().map(|skill| skill["enabled"].as_bool().unwrap()).collect();
     assert_eq!(enabled, [false, true, true]);
 
+    // AOS-68: a skill has the permissions it is granted, and where a plan needs more nothing is frozen or called.
+    let withheld = Server::with(
+        command().args(["serve", "--listen", "127.0.0.1:0", "--memory", "--skill-permissions", "files:read"]),
+    );
+    let rejected = result(&withheld.macp(&["--json", "run", "start", &plan]).exits(1));
+    assert_eq!((&rejected["status"], &rejected["final_code"]), (&json!("rejected"), &json!("ERR_PERMISSION_DENIED")));
+    assert_eq!(rejected["findings"][0]["reason"], "permission_missing", "{rejected:#}");
+    assert!(target.requests().is_empty());
+    let authored = place.file("orders.json");
+    let found = macp(&["--json", "plan", "freeze", &authored, "--skill-permission", "files:read"]).exits(1).value();
+    assert_eq!(found["findings"][0]["code"], "ERR_PERMISSION_DENIED", "{found:#}");
+    macp(&["plan", "lint", &authored, "--skill-permission", "files:read,network:outbound"]).exits(0);
+
     let off = Server::with(command().args(["serve", "--listen", "127.0.0.1:0", "--memory", "--plans=false"]));
     off.macp(&["run", "start", &plan]).exits(2);
     off.macp(&["session", "list"]).exits(0);

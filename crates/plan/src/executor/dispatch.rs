@@ -58,6 +58,10 @@ pub(super) async fn call(dispatch: Dispatch, registry: &Registry, secrets: Arc<d
     if !registry.skill(&skill_id, &skill_version).is_some_and(|registration| registration.enabled) {
         return Observation::new(Cause::SkillDisabled, format!("{named} is switched off"));
     }
+    // A run can outlive the settings it was admitted under.
+    if let Some(permission) = registry.withheld(skill.metadata()) {
+        return Observation::new(Cause::NotAllowed, format!("{named} needs the permission `{permission}`"));
+    }
     if let Some(name) = secrecy::named(&parameters).difference(&secrets_named).next() {
         let told = format!("an output mentions `{REFERENCE}{name}`; only a plan itself may name a secret");
         return Observation::new(Cause::InputInvalid, told);

@@ -40,6 +40,8 @@ pub struct SkillSettings {
     pub rate_cards: Vec<Value>,
     /// Skills that are switched off, as `http_call` or `http_call@1.2.0`.
     pub disabled: Vec<String>,
+    /// The permissions that skills may have, such as `network:outbound`; every one if there is no list.
+    pub permissions: Option<Vec<String>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use macp_plan::registry::{Error, Registry, standard};
+use macp_plan::skills::SkillSettings;
 use macp_plan::testkit::ScriptedSkill;
+use macp_plan_core::freeze::{FreezeOptions, freeze};
 use macp_plan_core::rate_card;
 use macp_plan_core::skill::{Catalog, SkillMetadata};
 use serde_json::json;
@@ -29,6 +31,35 @@ fn what_comes_with_the_runtime() {
     }
     assert_eq!(registry.registrations().count(), 3);
     assert!(registry.rate_card(rate_card::BUILTIN_ID).is_some());
+}
+
+/// AOS-68: what a skill may do is granted by the operator, and a plan hears of what is not before anything is called.
+#[test]
+fn permissions_are_granted_by_a_list_or_all_together() {
+    let grants = |listed: Option<&[&str]>| {
+        let permissions = listed.map(|listed| listed.iter().map(|it| (*it).to_owned()).collect());
+        standard(&SkillSettings { permissions, ..settings() }).unwrap().grants("network:outbound")
+    };
+    assert!(grants(None));
+    assert!(grants(Some(&["files:read", "network:outbound"])));
+    assert!(!grants(Some(&["network"])) && !grants(Some(&[])));
+
+    let registry = standard(&SkillSettings { permissions: Some(Vec::new()), ..settings() }).unwrap();
+    let step = |skill: &str, version: &str, parameters| {
+        json!({"step_id": skill, "skill_id": skill, "skill_version": version, "parameters": parameters})
+    };
+    let plan = json!({
+        "plan_id": "p", "created_at": "2026-01-01T00:00:00Z", "agent_id": "a", "goal": "g",
+        "steps": [
+            step("json_transform", "2.0.0", json!({"input": [1], "expression": "length(@)"})),
+            step("http_call", "1.2.0", json!({"url": "https://example.com/"})),
+        ],
+        "context": {"budget_cents": 5, "allowed_skills": ["http_call", "json_transform"]},
+    });
+    let findings = freeze(&plan, &registry, &FreezeOptions::default()).unwrap_err();
+    let told: Vec<_> = findings.iter().map(|it| (it.reason, it.code, it.step_id.as_deref())).collect();
+    assert_eq!(told, [("permission_missing", "ERR_PERMISSION_DENIED", Some("http_call"))]);
+    freeze(&plan, &standard(&settings()).unwrap(), &FreezeOptions::default()).expect("everything is granted");
 }
 
 /// No version stands in for another.

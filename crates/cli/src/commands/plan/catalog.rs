@@ -16,6 +16,9 @@ pub(crate) struct CatalogArgs {
     /// JSON file with a rate card to know beside the built-in one; may be given again
     #[arg(long, value_name = "FILE", env = "MACP_RATE_CARDS", value_delimiter = ',')]
     rate_card: Vec<PathBuf>,
+    /// Permission that skills may have, and no others; may be given again. Without it they have what they declare
+    #[arg(long, value_name = "NAME", env = "MACP_SKILL_PERMISSIONS", value_delimiter = ',')]
+    skill_permission: Option<Vec<String>>,
 }
 
 impl CatalogArgs {
@@ -25,6 +28,9 @@ impl CatalogArgs {
         // Nothing is called, so nobody has to be believed, and a machine without certificates is good enough.
         settings.trust.system_roots = false;
         settings.rate_cards = self.rate_card.iter().map(|path| read_rate_card(path)).collect::<Result<_, _>>()?;
+        // An empty variable is a list of none, as it is to the server.
+        let named = |listed: &Vec<String>| listed.iter().map(|it| it.trim()).filter(|it| !it.is_empty()).map(str::to_owned).collect();
+        settings.permissions = self.skill_permission.as_ref().map(named);
         registry::standard(&settings).context("the skills cannot be set up")
     }
 

@@ -71,6 +71,10 @@ pub(super) static SETTINGS: &[Setting] = &[
     setting(("disabled_skills", "disabled-skills", "MACP_DISABLED_SKILLS"), Kind::List, Default::Unset("none"),
         "Skills that plans cannot use, as `http_call` or `http_call@1.2.0`",
         set!(|draft, value| draft.plans.skills.disabled = value.list())),
+    setting(("skill_permissions", "skill-permissions", "MACP_SKILL_PERMISSIONS"), Kind::List,
+        Default::Unset("whatever skills declare"),
+        "Permissions that skills may have, and no others, such as `network:outbound`; a plan whose skill needs more is rejected",
+        set!(|draft, value| draft.plans.skills.permissions = Some(value.list()))),
     setting(("plan_namespace", "plan-namespace", "MACP_PLAN_NAMESPACE"), Kind::Text, Default::Is("default"),
         "Part of every effect key; deployments that share targets need different ones",
         |draft, value| {
