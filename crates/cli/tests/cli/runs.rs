@@ -327,9 +327,14 @@ fn nothing_is_reached_unless_it_is_allowed() {
     assert_eq!(enabled, [false, true, true]);
 
     // AOS-68: a skill has the permissions it is granted, and where a plan needs more nothing is frozen or called.
-    let withheld = Server::with(
-        command().args(["serve", "--listen", "127.0.0.1:0", "--memory", "--skill-permissions", "files:read"]),
-    );
+    let withheld = Server::with(command().args([
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--memory",
+        "--skill-permissions",
+        "files:read",
+    ]));
     let rejected = result(&withheld.macp(&["--json", "run", "start", &plan]).exits(1));
     assert_eq!((&rejected["status"], &rejected["final_code"]), (&json!("rejected"), &json!("ERR_PERMISSION_DENIED")));
     assert_eq!(rejected["findings"][0]["reason"], "permission_missing", "{rejected:#}");

@@ -21,7 +21,6 @@ use crate::context::Context;
 use crate::metrics::Rpc;
 use crate::outbound::{BlockingSink, Outbound, produce_buffered};
 use crate::rate::Kind;
-use crate::readers::Leave;
 use crate::{identity, status};
 
 #[derive(Clone, Debug)]
@@ -94,11 +93,6 @@ impl Service for History {
 fn first_record(store: &dyn Store, session_id: &str) -> Result<Record, Status> {
     let first = store.read(session_id, 0, 1, 0).map_err(|failure| failed(&failure))?;
     first.into_iter().next().ok_or_else(|| status::session_not_found(session_id))
-}
-
-/// Leave to read the whole of something that is nobody's in particular; waits while too much is being read.
-pub(crate) async fn reader(ctx: &Context) -> Leave {
-    ctx.history_readers.enter(None).await
 }
 
 /// Runs something that blocks on the store.

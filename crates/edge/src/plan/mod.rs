@@ -28,6 +28,7 @@ use crate::identity;
 use crate::metrics::Rpc;
 use crate::outbound::Outbound;
 use crate::rate::Kind;
+use crate::readers::Leave;
 use crate::runtime;
 
 pub(crate) use running::Plans;
@@ -44,6 +45,11 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn new(ctx: Arc<Context>, plans: Arc<Plans>) -> Self {
         Plan { ctx, plans }
+    }
+
+    /// Leave to read a whole run; waits while too many read, or this caller reads too much.
+    async fn reader(&self, access: &Access) -> Leave {
+        self.ctx.history_readers.enter(access.identity()).await
     }
 
     async fn access<T>(&self, request: &Request<T>) -> Result<Access, Status> {
@@ -115,7 +121,7 @@ impl Service for Plan {
             self.seen(&access, &against_run_id).await?;
         }
         self.ctx.take_share(&access, Kind::Message)?;
-        validate::dry_run(&self.plans, plan_json, against_run_id).await.map(Response::new)
+        validate::dry_run(self, &access, plan_json, against_run_id).await.map(Response::new)
     }
 
     async fn start_run(&self, request: Request<StartRunRequest>) -> Answer<StartRunResponse> {
@@ -130,7 +136,7 @@ impl Service for Plan {
         let _timer = self.ctx.metrics.time(Rpc::GetRun);
         let access = self.access(&request).await?;
         let summary = self.seen(&access, &request.get_ref().run_id).await?;
-        runs::get(&self.ctx, &self.plans, summary).await.map(Response::new)
+        runs::get(self, &access, summary).await.map(Response::new)
     }
 
     async fn list_runs(&self, request: Request<ListRunsRequest>) -> Answer<ListRunsResponse> {
@@ -170,14 +176,14 @@ impl Service for Plan {
             }
             self.ctx.take_share(&access, Kind::Start)?;
         }
-        replay::replay(self, by(&access), &summary, request.into_inner()).await.map(Response::new)
+        replay::replay(self, &access, &summary, request.into_inner()).await.map(Response::new)
     }
 
     async fn query(&self, request: Request<QueryRequest>) -> Answer<QueryResponse> {
         let _timer = self.ctx.metrics.time(Rpc::Query);
         let access = self.access(&request).await?;
         self.seen(&access, &request.get_ref().run_id).await?;
-        query::query(&self.ctx, &self.plans, request.into_inner()).await.map(Response::new)
+        query::query(self, &access, request.into_inner()).await.map(Response::new)
     }
 
     async fn list_skills(&self, request: Request<ListSkillsRequest>) -> Answer<ListSkillsResponse> {
@@ -195,13 +201,13 @@ impl Service for Plan {
     async fn export_run(&self, request: Request<ExportRunRequest>) -> Answer<Self::ExportRunStream> {
         let access = self.access(&request).await?;
         let summary = self.seen(&access, &request.get_ref().run_id).await?;
-        Ok(Response::new(transfer::export(&self.ctx, &self.plans, summary.run_id).await))
+        Ok(Response::new(transfer::export(self, &access, summary.run_id).await))
     }
 
     async fn import_run(&self, request: Request<Streaming<ImportRunRequest>>) -> Answer<ImportRunResponse> {
         let _timer = self.ctx.metrics.time(Rpc::ImportRun);
         let access = self.access(&request).await?;
         access.check_import()?;
-        transfer::import(&self.ctx, &self.plans, request.into_inner()).await.map(Response::new)
+        transfer::import(self, &access, request.into_inner()).await.map(Response::new)
     }
 }

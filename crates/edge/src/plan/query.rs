@@ -11,17 +11,17 @@ use serde_json::{Value, json};
 use tonic::Status;
 
 use super::start::plan_of;
-use super::{Plans, refusal};
-use crate::context::Context;
-use crate::history::reader;
+use super::{Plan, refusal};
+use crate::access::Access;
 use crate::status;
 
-pub(super) async fn query(ctx: &Context, plans: &Plans, request: QueryRequest) -> Result<QueryResponse, Status> {
+pub(super) async fn query(service: &Plan, access: &Access, request: QueryRequest) -> Result<QueryResponse, Status> {
     let question = request.question();
     if question == Question::Unspecified {
         return Err(status::invalid_request("question is none that can be answered"));
     }
-    let _permit = reader(ctx).await;
+    let _permit = service.reader(access).await;
+    let plans = &service.plans;
     let run = plans.runs().load(&request.run_id).await.map_err(|error| refusal::of_store(&error))?;
     let run = run.ok_or_else(|| refusal::run_not_found(&request.run_id))?;
     let last = run.entries.last().map_or(0, |sealed| sealed.seq());

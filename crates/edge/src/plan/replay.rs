@@ -14,14 +14,14 @@ use tonic::Status;
 
 use super::start::{check_request_id, given, plan_of};
 use super::validate::json;
-use super::{Plan, refusal};
-use crate::history::reader;
+use super::{Plan, by, refusal};
+use crate::access::Access;
 use crate::outbound::{Outbound, Sink, produce};
 use crate::status;
 
 pub(super) async fn replay(
     service: &Plan,
-    by: String,
+    access: &Access,
     summary: &Summary,
     request: ReplayRequest,
 ) -> Result<Outbound<ReplayResponse>, Status> {
@@ -36,16 +36,21 @@ pub(super) async fn replay(
         ReplayMode::Full if has_what_if => Err(status::invalid_request(
             "a full replay runs under the plan's own pins; what-if belongs to a mock replay",
         )),
-        ReplayMode::Mock => mock(service, summary, what_if(request)?).await,
-        ReplayMode::Full => full(service, by, summary, request).await,
+        ReplayMode::Mock => mock(service, access, summary, what_if(request)?).await,
+        ReplayMode::Full => full(service, by(access), summary, request).await,
     }
 }
 
-async fn mock(service: &Plan, summary: &Summary, what_if: WhatIf) -> Result<Outbound<ReplayResponse>, Status> {
+async fn mock(
+    service: &Plan,
+    access: &Access,
+    summary: &Summary,
+    what_if: WhatIf,
+) -> Result<Outbound<ReplayResponse>, Status> {
     if summary.finished_at_ms.is_none() {
         return Err(refusal::of_replay(&ReplayError::NotFinished(summary.run_id.clone())));
     }
-    let permit = reader(&service.ctx).await;
+    let permit = service.reader(access).await;
     let (executor, run_id) = (service.plans.executor.clone(), summary.run_id.clone());
     let (steps_done, steps_total) = (summary.steps_done, summary.steps_total);
     Ok(produce(|sink| async move {

@@ -10,14 +10,14 @@ use macp_plan::registry;
 use macp_plan::secrets::Configured;
 use macp_plan::session::SessionRuns;
 use macp_plan::store::{RunStore, StoreError};
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use crate::PlanSettings;
 use crate::plan_metrics::PlanMetrics;
+use crate::readers::Readers;
 use crate::startup::StartError;
 
-/// Runs being imported at once. Each is held in memory until it is checked.
+/// Runs being imported at once, one for a caller. Each is held in memory until it is checked.
 const IMPORTS: usize = 2;
 
 /// Waits between attempts to read what an earlier process left, while the store does not answer: first and longest.
@@ -30,7 +30,7 @@ pub(crate) struct Plans {
     pub(crate) executor: Executor,
     pub(crate) sessions: SessionRuns,
     pub(crate) metrics: Arc<PlanMetrics>,
-    pub(crate) imports: Arc<Semaphore>,
+    pub(crate) imports: Readers,
     pub(crate) import_bytes_max: usize,
     recovering: Mutex<Option<JoinHandle<()>>>,
 }
@@ -49,7 +49,7 @@ impl Plans {
             executor,
             sessions,
             metrics,
-            imports: Arc::new(Semaphore::new(IMPORTS)),
+            imports: Readers::new(IMPORTS),
             import_bytes_max: settings.import_bytes_max,
             recovering: Mutex::new(None),
         })

@@ -13,13 +13,12 @@ use tonic::Status;
 use super::validate::json;
 use super::{Plan, Plans, refusal};
 use crate::access::Access;
-use crate::context::Context;
-use crate::history::reader;
 use crate::runtime::{page_size, read_token, write_token};
 use crate::status;
 
-pub(super) async fn get(ctx: &Context, plans: &Plans, summary: Summary) -> Result<GetRunResponse, Status> {
-    let _permit = reader(ctx).await;
+pub(super) async fn get(service: &Plan, access: &Access, summary: Summary) -> Result<GetRunResponse, Status> {
+    let _permit = service.reader(access).await;
+    let plans = &service.plans;
     let result = plans.executor.result(&summary.run_id).await.map_err(|error| refusal::of_store(&error))?;
     let result = result.ok_or_else(|| refusal::run_not_found(&summary.run_id))?;
     // Asked again, so that the summary is not older than the result beside it.

@@ -9,9 +9,8 @@ use macp_wire::plan::v1::{ExportRunResponse, ImportRunRequest, ImportRunResponse
 use tokio_stream::StreamExt;
 use tonic::{Status, Streaming};
 
-use super::{Plans, refusal};
-use crate::context::Context;
-use crate::history::reader;
+use super::{Plan, refusal};
+use crate::access::Access;
 use crate::outbound::{BlockingSink, Outbound, produce_buffered};
 use crate::status;
 
@@ -21,10 +20,10 @@ const CHUNKS_BUFFERED: usize = 4;
 /// Bytes of one message: a line of the file may be longer, and clients take no message above 4 MiB unless told to.
 const CHUNK_BYTES_MAX: usize = 1024 * 1024;
 
-pub(super) async fn export(ctx: &Arc<Context>, plans: &Plans, run_id: String) -> Outbound<ExportRunResponse> {
-    let permit = reader(ctx).await;
-    let store = Arc::clone(plans.runs().ledger());
-    let ctx = Arc::clone(ctx);
+pub(super) async fn export(service: &Plan, access: &Access, run_id: String) -> Outbound<ExportRunResponse> {
+    let permit = service.reader(access).await;
+    let store = Arc::clone(service.plans.runs().ledger());
+    let ctx = Arc::clone(&service.ctx);
     produce_buffered(CHUNKS_BUFFERED, |sink| async move {
         let sink = sink.blocking(ctx.drain.clone(), ctx.settings.stalled_reader_timeout);
         let exporting = tokio::task::spawn_blocking(move || {
@@ -49,11 +48,12 @@ fn write(mut exporter: Exporter<'_>, sink: &BlockingSink<ExportRunResponse>) -> 
 
 /// Takes over a run. The file is read to its end and checked as a whole before anything is stored.
 pub(super) async fn import(
-    ctx: &Context,
-    plans: &Plans,
+    service: &Plan,
+    access: &Access,
     mut chunks: Streaming<ImportRunRequest>,
 ) -> Result<ImportRunResponse, Status> {
-    let _permit = Arc::clone(&plans.imports).acquire_owned().await.expect("the semaphore is never closed");
+    let (ctx, plans) = (&service.ctx, &service.plans);
+    let _permit = plans.imports.enter(access.identity()).await;
     let mut file = Vec::new();
     loop {
         let chunk = tokio::select! {

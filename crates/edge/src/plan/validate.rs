@@ -16,7 +16,8 @@ use macp_wire::codes::Code;
 use macp_wire::plan::v1::{DryRunResponse, Finding as WireFinding, ValidatePlanRequest, ValidatePlanResponse};
 use tonic::Status;
 
-use super::{Plans, refusal};
+use super::{Plan, Plans, refusal};
+use crate::access::Access;
 use crate::status;
 
 pub(super) async fn validate(plans: &Plans, request: ValidatePlanRequest) -> Result<ValidatePlanResponse, Status> {
@@ -62,10 +63,12 @@ fn joined(mut findings: Vec<Finding>, more: Vec<Finding>) -> Vec<Finding> {
 }
 
 pub(super) async fn dry_run(
-    plans: &Plans,
+    service: &Plan,
+    access: &Access,
     plan_json: String,
     against_run_id: String,
 ) -> Result<DryRunResponse, Status> {
+    let plans = &service.plans;
     let executor = plans.executor.clone();
     let estimate = apart(move || {
         let plan = frozen(&executor, &plan_json)
@@ -83,6 +86,7 @@ pub(super) async fn dry_run(
     let estimate = estimate.await?;
     let mut response = DryRunResponse { estimate_json: json(&estimate)?, ..DryRunResponse::default() };
     if !against_run_id.is_empty() {
+        let _permit = service.reader(access).await;
         let run = plans.runs().load(&against_run_id).await.map_err(|error| refusal::of_store(&error))?;
         let run = run.ok_or_else(|| refusal::run_not_found(&against_run_id))?;
         if run.start().plan_hash != estimate.plan_hash {

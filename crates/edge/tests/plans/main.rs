@@ -10,6 +10,7 @@ mod doubt;
 mod hostile;
 mod listing;
 mod numbers;
+mod readers;
 mod replays;
 mod rights;
 mod runs;

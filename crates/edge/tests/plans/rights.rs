@@ -1,6 +1,7 @@
 //! Who may see and do what, where callers are known.
 
 use macp_auth::{Given, RoleRights};
+use macp_edge::Settings;
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::plan::v1::*;
 use prost::Message;
@@ -10,7 +11,7 @@ use tonic::{Code, Request, Response, Status};
 use crate::common::*;
 use crate::sessions::{of_session, send_as};
 
-fn token(sender: &str) -> String {
+pub(crate) fn token(sender: &str) -> String {
     format!("token-of-{sender}-0123456789")
 }
 
@@ -22,7 +23,11 @@ fn entry(sender: &str, more: Value) -> Value {
     entry
 }
 
-async fn guarded() -> World {
+pub(crate) async fn guarded() -> World {
+    guarded_with(|_| ()).await
+}
+
+pub(crate) async fn guarded_with(adjust: impl FnOnce(&mut Settings)) -> World {
     let tokens = json!([
         entry("alice", json!({})),
         entry("bob", json!({})),
@@ -31,6 +36,7 @@ async fn guarded() -> World {
         entry("cora", json!({"roles": ["operator"]})),
         entry("rita", json!({"roles": ["repeater"]})),
         entry("admin", json!({"can_manage_mode_registry": true})),
+        entry("admin-2", json!({"can_manage_mode_registry": true})),
         entry("mute", json!({"can_start_sessions": false})),
         entry("macp-executor", json!({})),
     ]);
@@ -40,11 +46,15 @@ async fn guarded() -> World {
         ("repeater".to_owned(), RoleRights { repeat: true, ..none }),
     ];
     let given = Given { tokens_json: Some(tokens.to_string().into()), roles: roles.into(), ..Given::default() };
-    World::with(|settings| settings.auth = given.settings().expect("settings that hold")).await
+    World::with(|settings| {
+        settings.auth = given.settings().expect("settings that hold");
+        adjust(settings);
+    })
+    .await
 }
 
 /// A plan of alice's.
-async fn freeze(world: &World, paths: &[&str]) -> String {
+pub(crate) async fn freeze(world: &World, paths: &[&str]) -> String {
     freeze_for(world, "alice", paths).await
 }
 
@@ -56,12 +66,12 @@ async fn freeze_for(world: &World, agent_id: &str, paths: &[&str]) -> String {
     found.into_inner().frozen_plan_json
 }
 
-async fn start(world: &World, sender: &str, request: StartRunRequest) -> Result<String, Status> {
+pub(crate) async fn start(world: &World, sender: &str, request: StartRunRequest) -> Result<String, Status> {
     let started = world.plans.clone().start_run(as_caller(&token(sender), request)).await?;
     Ok(started.into_inner().run_id)
 }
 
-async fn end(world: &World, sender: &str, run_id: &str) {
+pub(crate) async fn end(world: &World, sender: &str, run_id: &str) {
     let request = WatchRunRequest { run_id: run_id.to_owned(), from_seq: 0 };
     let mut stream =
         world.plans.clone().watch_run(as_caller(&token(sender), request)).await.expect("hers").into_inner();

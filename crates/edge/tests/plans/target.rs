@@ -73,5 +73,9 @@ async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {
     }
     let scripted = world.script.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let status = StatusCode::from_u16(scripted.unwrap_or(200)).expect("a status");
-    (status, [("content-type", "application/json")], r#"{"fine":true}"#).into_response()
+    let body = match path.as_str() {
+        "/large" => format!(r#"{{"fine":"{}"}}"#, "x".repeat(9_000_000)),
+        _ => r#"{"fine":true}"#.to_owned(),
+    };
+    (status, [("content-type", "application/json")], body).into_response()
 }

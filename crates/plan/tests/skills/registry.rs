@@ -45,9 +45,7 @@ fn permissions_are_granted_by_a_list_or_all_together() {
     assert!(!grants(Some(&["network"])) && !grants(Some(&[])));
 
     let registry = standard(&SkillSettings { permissions: Some(Vec::new()), ..settings() }).unwrap();
-    let step = |skill: &str, version: &str, parameters| {
-        json!({"step_id": skill, "skill_id": skill, "skill_version": version, "parameters": parameters})
-    };
+    let step = |skill: &str, version: &str, parameters| json!({"step_id": skill, "skill_id": skill, "skill_version": version, "parameters": parameters});
     let plan = json!({
         "plan_id": "p", "created_at": "2026-01-01T00:00:00Z", "agent_id": "a", "goal": "g",
         "steps": [

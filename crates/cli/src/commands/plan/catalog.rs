@@ -29,7 +29,9 @@ impl CatalogArgs {
         settings.trust.system_roots = false;
         settings.rate_cards = self.rate_card.iter().map(|path| read_rate_card(path)).collect::<Result<_, _>>()?;
         // An empty variable is a list of none, as it is to the server.
-        let named = |listed: &Vec<String>| listed.iter().map(|it| it.trim()).filter(|it| !it.is_empty()).map(str::to_owned).collect();
+        let named = |listed: &Vec<String>| {
+            listed.iter().map(|it| it.trim()).filter(|it| !it.is_empty()).map(str::to_owned).collect()
+        };
         settings.permissions = self.skill_permission.as_ref().map(named);
         registry::standard(&settings).context("the skills cannot be set up")
     }
