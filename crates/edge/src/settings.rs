@@ -1,5 +1,6 @@
 //! What an operator can set about the doors.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use macp_ledger::Store;
 use macp_plan::executor::ExecutorSettings;
 use macp_plan::session::SessionSettings;
 use macp_plan::skills::SkillSettings;
+use macp_plan_core::freeze::Profile;
 use macp_wire::v1::{PolicyDescriptor, Root};
 
 /// Settings of a server; the defaults are those of local development.
@@ -107,6 +109,8 @@ pub struct PlanSettings {
     pub sessions: SessionSettings,
     /// Largest exported run that is taken over, in bytes.
     pub import_bytes_max: usize,
+    /// What agents' profiles contribute when their plans are frozen here, by agent.
+    pub profiles: BTreeMap<String, Profile>,
 }
 
 /// What can change without a restart.
@@ -154,6 +158,7 @@ impl PlanSettings {
             executor: ExecutorSettings::default(),
             sessions: SessionSettings::default(),
             import_bytes_max: 64 * 1024 * 1024,
+            profiles: BTreeMap::new(),
         }
     }
 }

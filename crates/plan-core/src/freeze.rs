@@ -8,6 +8,7 @@ mod fields;
 mod policy;
 mod steps;
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::check;
@@ -32,11 +33,15 @@ pub struct FreezeOptions {
     pub rate_card: Option<String>,
     /// Write the card itself into the plan, if it is small enough.
     pub embed_rate_card: bool,
+    /// Write in which builds of the skills are here (AOS-14). Without it a plan names versions alone, and the same text
+    /// is frozen to the same digest by every build of the runtime.
+    pub pin_builds: bool,
     pub profile: Option<Profile>,
 }
 
-/// What an agent's profile contributes when its plans are frozen. Later changes of the profile change no plan.
-#[derive(Clone, Debug, Default)]
+/// What an agent's profile contributes when its plans are frozen (AOS-32). Later changes of the profile change no plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Profile {
     pub allowed_skills: Option<Vec<String>>,
     pub denied_skills: Vec<String>,

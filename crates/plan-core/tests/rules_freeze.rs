@@ -366,7 +366,12 @@ fn pins_of_cards_and_builds() {
 
     shelf.registration("http_call", "1.2.0").build = Some(build("a"));
     let frozen = freeze(&authored(), &shelf, &options()).expect("a plan");
+    assert_eq!(frozen.value["pins"].get("skill_builds"), None, "builds are pinned on request");
+    let pinning = FreezeOptions { pin_builds: true, ..options() };
+    let frozen = freeze(&authored(), &shelf, &pinning).expect("a plan");
     assert_eq!(frozen.value["pins"]["skill_builds"], json!({"http_call@1.2.0": build("a")}));
+    let again = freeze(&frozen.value, &shelf, &options()).expect("a frozen plan");
+    assert_eq!(again.hash, frozen.hash, "what is pinned stays");
 }
 
 /// AOS-35: an older taxonomy is pinned if asked for, and then its codes are the only ones.

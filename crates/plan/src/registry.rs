@@ -70,8 +70,8 @@ pub fn standard(settings: &SkillSettings) -> Result<Registry, Error> {
 /// The same, with another resolver of names than the system's.
 pub fn standard_with(settings: &SkillSettings, resolver: Arc<dyn Resolver>) -> Result<Registry, Error> {
     let mut registry = Registry::new();
-    for skill in skills::built_in(settings, resolver)? {
-        registry.register(skill, None)?;
+    for (skill, build) in skills::built_in(settings, resolver)? {
+        registry.register(skill, Some(build))?;
     }
     for card in &settings.rate_cards {
         registry.add_rate_card(card.clone())?;

@@ -6,6 +6,7 @@ use std::path::Path;
 use macp_auth::RoleRights;
 use macp_plan::session::Scope;
 use macp_plan::skills::llm_invoke::LlmProvider;
+use macp_plan_core::freeze::Profile;
 use macp_wire::v1::Root;
 use serde::Deserialize;
 
@@ -21,10 +22,14 @@ pub(crate) struct ConfigFile {
     pub(crate) roles: BTreeMap<String, RoleRights>,
     pub(crate) providers: Vec<LlmProvider>,
     pub(crate) scopes: Scopes,
+    pub(crate) profiles: Profiles,
 }
 
 /// What authorities let plans do, by name.
 pub(crate) type Scopes = BTreeMap<String, Scope>;
+
+/// What agents' profiles contribute when plans are frozen, by agent.
+pub(crate) type Profiles = BTreeMap<String, Profile>;
 
 /// Key of the roots, which have no flag and no variable.
 pub(crate) const ROOTS_KEY: &str = "roots";
@@ -37,6 +42,9 @@ pub(crate) const PROVIDERS_KEY: &str = "providers";
 
 /// Key of what authorities let plans do, which has no flag and no variable.
 pub(crate) const SCOPES_KEY: &str = "scopes";
+
+/// Key of the profiles of agents, which have no flag and no variable.
+pub(crate) const PROFILES_KEY: &str = "profiles";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -84,6 +92,13 @@ impl ConfigFile {
             if key == SCOPES_KEY {
                 match plans::scopes(value) {
                     Ok(scopes) => file.scopes = scopes,
+                    Err(problem) => problems.push(problem),
+                }
+                continue;
+            }
+            if key == PROFILES_KEY {
+                match plans::profiles(value) {
+                    Ok(profiles) => file.profiles = profiles,
                     Err(problem) => problems.push(problem),
                 }
                 continue;
@@ -176,6 +191,18 @@ mod tests {
         for bad in ["providers = 1", "[[providers]]\nname = \"a\"", "[scopes.a]\nagents = \"*\"", "scopes = 1"] {
             let problem = ConfigFile::parse(bad).unwrap_err().join("\n");
             assert!(problem.starts_with("providers") || problem.starts_with("scopes"), "{bad}: {problem}");
+        }
+    }
+
+    #[test]
+    fn profiles_are_read_and_checked() {
+        let text = "[profiles.reporter]\nallowed_skills = [\"http_call\"]\nmax_retries_per_step = 1";
+        let file = ConfigFile::parse(text).unwrap();
+        assert_eq!(file.profiles["reporter"].allowed_skills, Some(vec!["http_call".to_owned()]));
+        assert_eq!(file.profiles["reporter"].max_retries_per_step, Some(1));
+        for bad in ["profiles = 1", "[profiles.a]\nskills = []", "[profiles.a]\nmax_retries_per_step = \"1\""] {
+            let problem = ConfigFile::parse(bad).unwrap_err().join("\n");
+            assert!(problem.starts_with("profiles"), "{bad}: {problem}");
         }
     }
 

@@ -96,6 +96,7 @@ impl Layers {
         }
         draft.plans.skills.providers.clone_from(&file.providers);
         draft.plans.sessions.scopes.clone_from(&file.scopes);
+        draft.plans.profiles.clone_from(&file.profiles);
         problems.extend(whole::check(&draft));
         let files = Files {
             tls: draft.tls.clone(),

@@ -1,5 +1,6 @@
 //! How plans are executed, as the settings say it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use macp_plan::session::SessionSettings;
 use macp_plan::skills::SkillSettings;
 use macp_plan::skills::llm_invoke::LlmProvider;
 use macp_wire::canonical;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// Settings of plans, before their files are read.
@@ -22,6 +24,8 @@ pub(crate) struct Plans {
     pub(crate) executor: ExecutorSettings,
     pub(crate) sessions: SessionSettings,
     pub(crate) import_bytes_max: usize,
+    /// What agents' profiles contribute when plans are frozen here.
+    pub(crate) profiles: super::file::Profiles,
     /// Files with rate cards beside the one that comes with the runtime.
     pub(crate) rate_cards: Vec<PathBuf>,
     /// PEM file with authorities to believe beside those of the system.
@@ -36,6 +40,7 @@ impl Plans {
             executor: ExecutorSettings::default(),
             sessions: SessionSettings::default(),
             import_bytes_max: 0,
+            profiles: super::file::Profiles::new(),
             rate_cards: Vec::new(),
             authorities: None,
         }
@@ -60,6 +65,7 @@ impl Plans {
             executor: self.executor.clone(),
             sessions: self.sessions.clone(),
             import_bytes_max: self.import_bytes_max,
+            profiles: self.profiles.clone(),
             ..PlanSettings::new(store()?)
         }))
     }
@@ -96,13 +102,22 @@ pub(super) fn providers(value: toml::Value) -> Result<Vec<LlmProvider>, String> 
 
 /// `[scopes.NAME]` of the config file.
 pub(super) fn scopes(value: toml::Value) -> Result<super::file::Scopes, String> {
-    let tables: toml::Table =
-        value.try_into().map_err(|_| "scopes: needs tables such as [scopes.release-team]".to_owned())?;
-    let mut scopes = super::file::Scopes::new();
+    tables("scopes", "release-team", value)
+}
+
+/// `[profiles.AGENT]` of the config file.
+pub(super) fn profiles(value: toml::Value) -> Result<super::file::Profiles, String> {
+    tables("profiles", "reporter", value)
+}
+
+/// Tables by name, every one of them of a kind.
+fn tables<T: DeserializeOwned>(key: &str, example: &str, value: toml::Value) -> Result<BTreeMap<String, T>, String> {
+    let tables: toml::Table = value.try_into().map_err(|_| format!("{key}: needs tables such as [{key}.{example}]"))?;
+    let mut read = BTreeMap::new();
     for (name, table) in tables {
-        let scope =
-            table.try_into().map_err(|error: toml::de::Error| format!("scopes.{name}: {}", error.message().trim()))?;
-        scopes.insert(name, scope);
+        let one =
+            table.try_into().map_err(|error: toml::de::Error| format!("{key}.{name}: {}", error.message().trim()))?;
+        read.insert(name, one);
     }
-    Ok(scopes)
+    Ok(read)
 }

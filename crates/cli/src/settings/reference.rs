@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::file::{PROVIDERS_KEY, ROLES_KEY, ROOTS_KEY, SCOPES_KEY};
+use super::file::{PROFILES_KEY, PROVIDERS_KEY, ROLES_KEY, ROOTS_KEY, SCOPES_KEY};
 use super::list::{Default, settings};
 
 /// The reference of all settings, as Markdown.
@@ -28,6 +28,10 @@ pub(crate) fn markdown() -> String {
                   each `\"*\"` or an array; with none, every authority allows everything, with any, others allow \
                   nothing";
     writeln!(table, "| | | `{SCOPES_KEY}` | none | {scopes} |").expect("a string takes any text");
+    let profiles = "What an agent may put into plans that are frozen here, as `[profiles.AGENT]` tables with \
+                    `allowed_skills`, `denied_skills` and `max_retries_per_step`, each optional; frozen plans are not \
+                    judged by it";
+    writeln!(table, "| | | `{PROFILES_KEY}` | none | {profiles} |").expect("a string takes any text");
     let roles = "What roles entitle to on sessions and runs of others, as `[roles.NAME]` tables with `cancel`, \
                  `suspend`, `observe` and `repeat`";
     writeln!(table, "| | | `{ROLES_KEY}` | none | {roles} |").expect("a string takes any text");

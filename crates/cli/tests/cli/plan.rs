@@ -81,6 +81,31 @@ fn freezing_is_repeatable_and_the_digest_can_be_checked_by_hand() {
     assert!(embedded["pins"]["rate_card"]["card"]["skills"].is_object());
 }
 
+/// AOS-14, AOS-32: builds are pinned on request, and what an agent may use comes from its profile.
+#[test]
+fn builds_and_profiles_are_frozen_in() {
+    let place = tempfile::tempdir().unwrap();
+    let frozen = |extra: &[&str]| {
+        let path = example();
+        let run = macp(&[&["plan", "freeze", text(&path)], extra].concat()).exits(0);
+        serde_json::from_str::<Value>(&run.stdout).unwrap()
+    };
+    assert!(frozen(&[])["pins"]["skill_builds"].is_null());
+    let pinned = frozen(&["--pin-builds"]);
+    let builds = pinned["pins"]["skill_builds"].as_object().unwrap();
+    assert_eq!(builds.keys().collect::<Vec<_>>(), ["http_call@1.2.0", "json_transform@2.0.0"]);
+    assert_eq!(frozen(&["--pin-builds"])["pins"], pinned["pins"]);
+
+    let profile = written(place.path(), "profile.json", &json!({"max_retries_per_step": 0}));
+    let patient = frozen(&["--profile", text(&profile)]);
+    assert!(patient["steps"].as_array().unwrap().iter().all(|step| step["retry_policy"]["max_retries"] == 0));
+    let narrow = written(place.path(), "narrow.json", &json!({"denied_skills": ["http_call"]}));
+    let found = macp(&["--json", "plan", "lint", text(&example()), "--profile", text(&narrow)]).exits(1).value();
+    assert_eq!(found["findings"][0]["reason"], "skill_outside_profile", "{found:#}");
+    let odd = written(place.path(), "odd.json", &json!({"skills": []}));
+    macp(&["plan", "freeze", text(&example()), "--profile", text(&odd)]).exits(2);
+}
+
 #[test]
 fn what_cannot_be_frozen_leaves_no_file_and_has_no_digest() {
     let place = tempfile::tempdir().unwrap();

@@ -354,6 +354,35 @@ fn nothing_is_reached_unless_it_is_allowed() {
     }
 }
 
+/// AOS-99: what another build of a skill does is told as such, at the start and by a replay; a server pins its own.
+#[test]
+fn another_build_of_a_skill_is_told() {
+    let place = Place::new();
+    let target = Target::start(|_, _| Answer::ok(ORDERS));
+    let plan = orders(place.path(), &target);
+    let server = serve(&place.data());
+    let authored = place.file("orders.json");
+    let (live, here) = (place.file("live.plan"), place.file("here.plan"));
+    server.macp(&["plan", "freeze", &authored, "--live", "-o", &live]).exits(0);
+    macp(&["plan", "freeze", &authored, "--pin-builds", "-o", &here]).exits(0);
+    let pins =
+        |file: &str| serde_json::from_str::<Value>(&std::fs::read_to_string(file).unwrap()).unwrap()["pins"].clone();
+    assert_eq!(pins(&live), pins(&here), "the same program has the same builds");
+    server.macp(&["plan", "freeze", &authored, "--live", "--pin-builds"]).exits(2);
+    let same = result(&server.macp(&["--json", "run", "start", &live]).exits(0));
+    assert!(same.get("findings").is_none(), "{same:#}");
+
+    let mut other: Value = serde_json::from_str(&std::fs::read_to_string(&plan).unwrap()).unwrap();
+    other["plan_id"] = json!("another-build");
+    other["pins"]["skill_builds"] = json!({"http_call@1.2.0": format!("sha256:{}", "ab".repeat(32))});
+    let other = freeze(place.path(), "other", &other.to_string());
+    let run = result(&server.macp(&["--json", "run", "start", &other]).exits(0));
+    assert_eq!(run["findings"][0]["reason"], "skill_build_changed", "{run:#}");
+    let report = server.macp(&["--json", "run", "replay", run["run_id"].as_str().unwrap()]).exits(0).value();
+    let violation = &report["pin_violations"][0];
+    assert_eq!((&violation["kind"], &violation["subject"]), (&json!("skill_build_changed"), &json!("http_call@1.2.0")));
+}
+
 /// AOS-84: recorded runs, kept and replayed on every change.
 #[test]
 fn a_corpus_is_checked_without_a_server() {

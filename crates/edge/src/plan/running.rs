@@ -1,6 +1,7 @@
 //! The executor behind the service: opened with the server, brought to where the last process left off, and stopped
 //! before the engine is.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use macp_plan::registry;
 use macp_plan::secrets::Configured;
 use macp_plan::session::SessionRuns;
 use macp_plan::store::{RunStore, StoreError};
+use macp_plan_core::freeze::Profile;
 use tokio::task::JoinHandle;
 
 use crate::PlanSettings;
@@ -32,6 +34,8 @@ pub(crate) struct Plans {
     pub(crate) metrics: Arc<PlanMetrics>,
     pub(crate) imports: Readers,
     pub(crate) import_bytes_max: usize,
+    /// What agents' profiles contribute when their plans are frozen, by agent.
+    pub(crate) profiles: Arc<BTreeMap<String, Profile>>,
     recovering: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -51,6 +55,7 @@ impl Plans {
             metrics,
             imports: Readers::new(IMPORTS),
             import_bytes_max: settings.import_bytes_max,
+            profiles: Arc::new(settings.profiles.clone()),
             recovering: Mutex::new(None),
         })
     }

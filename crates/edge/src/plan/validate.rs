@@ -1,6 +1,6 @@
 //! ValidatePlan and DryRun: everything that can be said about a plan before it runs.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -8,7 +8,7 @@ use macp_plan::executor::Executor;
 use macp_plan_core::behavior::Behavior;
 use macp_plan_core::digest;
 use macp_plan_core::finding::Finding;
-use macp_plan_core::freeze::{self, FreezeOptions};
+use macp_plan_core::freeze::{self, FreezeOptions, Profile};
 use macp_plan_core::plan::{FrozenPlan, PlanError};
 use macp_plan_core::{check, lint};
 use macp_wire::canonical;
@@ -22,8 +22,9 @@ use crate::status;
 
 pub(super) async fn validate(plans: &Plans, request: ValidatePlanRequest) -> Result<ValidatePlanResponse, Status> {
     let ValidatePlanRequest { plan_json, keep } = request;
-    let executor = plans.executor.clone();
-    let (mut answer, plan) = apart(move || Ok(validated(&executor, &plan_json))).await?;
+    // Where the plan is to run, it is known which builds of the skills run it.
+    let freezer = Freezer { pin_builds: true, ..Freezer::of(plans) };
+    let (mut answer, plan) = apart(move || Ok(validated(&freezer, &plan_json))).await?;
     if let Some(plan) = plan.filter(|_| keep && answer.valid) {
         plans.runs().plans().keep(plan.value).await.map_err(|error| refusal::of_store(&error))?;
         answer.kept = true;
@@ -31,11 +32,12 @@ pub(super) async fn validate(plans: &Plans, request: ValidatePlanRequest) -> Res
     Ok(answer)
 }
 
-fn validated(executor: &Executor, text: &str) -> (ValidatePlanResponse, Option<FrozenPlan>) {
-    let (findings, plan) = match frozen(executor, text) {
+fn validated(freezer: &Freezer, text: &str) -> (ValidatePlanResponse, Option<FrozenPlan>) {
+    let (findings, plan) = match freezer.frozen(text) {
         Ok(plan) => {
-            let findings = lint::lint(text.as_bytes(), &**executor.registry(), &options(text));
-            let more = check::preflight(&plan, &**executor.registry());
+            let registry = freezer.executor.registry();
+            let findings = lint::lint(text.as_bytes(), &**registry, &freezer.options(text));
+            let more = check::preflight(&plan, &**registry);
             (joined(findings, more), Some(plan))
         }
         Err(findings) => (findings, None),
@@ -69,9 +71,11 @@ pub(super) async fn dry_run(
     against_run_id: String,
 ) -> Result<DryRunResponse, Status> {
     let plans = &service.plans;
-    let executor = plans.executor.clone();
+    let freezer = Freezer::of(plans);
     let estimate = apart(move || {
-        let plan = frozen(&executor, &plan_json)
+        let executor = &freezer.executor;
+        let plan = freezer
+            .frozen(&plan_json)
             .map_err(|findings| refusal::invalid_plan("the plan cannot be frozen", &findings))?;
         let plan = Arc::new(plan);
         // What keeps it from running is part of the estimate, unless it keeps even that from being made.
@@ -99,32 +103,57 @@ pub(super) async fn dry_run(
     Ok(response)
 }
 
-/// The plan of a text: a frozen one as it is, an authored one frozen.
-fn frozen(executor: &Executor, text: &str) -> Result<FrozenPlan, Vec<Finding>> {
-    let error = match FrozenPlan::parse(text.as_bytes()) {
-        Ok(plan) => return Ok(plan),
-        Err(error) => error,
-    };
-    let PlanError::Findings(_) = error else {
-        return Err(error.into_findings());
-    };
-    // What claims to be frozen is not frozen again, or what is wrong with it would be repaired in silence.
-    let options = options(text);
-    let found = lint::lint(text.as_bytes(), &**executor.registry(), &options);
-    if check::rejection(&found).is_some() {
-        return Err(found);
-    }
-    let value = canonical::parse(text.as_bytes()).map_err(|error| PlanError::Json(error).into_findings())?;
-    freeze::freeze(&value, &**executor.registry(), &options)
+/// Freezes what authors send, by what is here.
+struct Freezer {
+    executor: Executor,
+    profiles: Arc<BTreeMap<String, Profile>>,
+    pin_builds: bool,
 }
 
-/// What an author may leave to us. The id follows from the text, so that the same text is the same plan.
-fn options(text: &str) -> FreezeOptions {
-    let digits = digest::hex_of("aos-plan-id/1", text.as_bytes());
-    FreezeOptions {
-        plan_id: Some(format!("plan-{}", &digits[..32])),
-        created_at: Some(prost_types::Timestamp::from(SystemTime::now()).to_string()),
-        ..FreezeOptions::default()
+impl Freezer {
+    fn of(plans: &Plans) -> Self {
+        Freezer { executor: plans.executor.clone(), profiles: Arc::clone(&plans.profiles), pin_builds: false }
+    }
+
+    /// The plan of a text: a frozen one as it is, an authored one frozen.
+    fn frozen(&self, text: &str) -> Result<FrozenPlan, Vec<Finding>> {
+        let error = match FrozenPlan::parse(text.as_bytes()) {
+            Ok(plan) => return Ok(plan),
+            Err(error) => error,
+        };
+        let PlanError::Findings(_) = error else {
+            return Err(error.into_findings());
+        };
+        // What claims to be frozen is not frozen again, or what is wrong with it would be repaired in silence.
+        let options = self.options(text);
+        let registry = self.executor.registry();
+        let found = lint::lint(text.as_bytes(), &**registry, &options);
+        if check::rejection(&found).is_some() {
+            return Err(found);
+        }
+        let value = canonical::parse(text.as_bytes()).map_err(|error| PlanError::Json(error).into_findings())?;
+        freeze::freeze(&value, &**registry, &options)
+    }
+
+    /// What an author may leave to us. The id follows from the text, so that the same text is the same plan.
+    fn options(&self, text: &str) -> FreezeOptions {
+        let digits = digest::hex_of("aos-plan-id/1", text.as_bytes());
+        FreezeOptions {
+            plan_id: Some(format!("plan-{}", &digits[..32])),
+            created_at: Some(prost_types::Timestamp::from(SystemTime::now()).to_string()),
+            pin_builds: self.pin_builds,
+            profile: self.profile(text),
+            ..FreezeOptions::default()
+        }
+    }
+
+    /// The profile of the agent of an authored plan. A frozen one is what it is, whatever became of the profile.
+    fn profile(&self, text: &str) -> Option<Profile> {
+        if self.profiles.is_empty() || FrozenPlan::parse(text.as_bytes()).is_ok() {
+            return None;
+        }
+        let plan = canonical::parse(text.as_bytes()).ok()?;
+        self.profiles.get(plan.get("agent_id")?.as_str()?).cloned()
     }
 }
 

@@ -1,7 +1,8 @@
 //! ValidatePlan, DryRun and the skills: what is known before anything runs.
 
+use macp_plan_core::freeze::Profile;
 use macp_wire::plan::v1::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::common::*;
 
@@ -29,6 +30,43 @@ async fn an_authored_plan_is_frozen_and_a_frozen_one_is_left_as_it_is() {
     assert!(first.valid);
     assert_eq!(first.plan_hash, second.plan_hash);
     assert!(world.target.asked().is_empty(), "nothing is called");
+    world.shut_down().await;
+}
+
+/// AOS-32, AOS-14: what is frozen at a server is frozen by the agent's profile there, and names the builds there.
+#[tokio::test]
+async fn a_server_freezes_by_profile_and_pins_its_builds() {
+    let profile = Profile {
+        allowed_skills: Some(vec!["http_call".to_owned()]),
+        denied_skills: Vec::new(),
+        max_retries_per_step: Some(1),
+    };
+    let world = World::with(|settings| {
+        let plans = settings.plans.as_mut().expect("plans are on");
+        plans.profiles.insert("agent-1".to_owned(), profile);
+    })
+    .await;
+    let validate = async |plan: &Value| {
+        let request = ValidatePlanRequest { plan_json: plan.to_string(), keep: false };
+        world.plans.clone().validate_plan(request).await.expect("an answer").into_inner()
+    };
+    let mut authored = world.authored(&["/a"]);
+    let answer = validate(&authored).await;
+    let frozen = parse(&answer.frozen_plan_json);
+    assert_eq!(frozen["steps"][0]["retry_policy"]["max_retries"], 1, "{frozen:#}");
+    let build = frozen["pins"]["skill_builds"]["http_call@1.2.0"].as_str().expect("a build");
+    assert!(build.starts_with("sha256:"));
+    authored["context"]["allowed_skills"] = json!(["http_call", "llm_invoke"]);
+    let outside = validate(&authored).await;
+    assert!(!outside.valid && outside.findings.iter().any(|found| found.reason == "skill_outside_profile"));
+    authored["agent_id"] = json!("agent-2");
+    let other = validate(&authored).await;
+    assert!(other.valid, "{:?}", other.findings);
+    assert_ne!(parse(&other.frozen_plan_json)["steps"][0]["retry_policy"]["max_retries"], 1);
+    // What is frozen stays what it is, whatever profiles say.
+    let mut foreign = parse(&other.frozen_plan_json);
+    foreign["agent_id"] = json!("agent-1");
+    assert!(validate(&foreign).await.valid);
     world.shut_down().await;
 }
 

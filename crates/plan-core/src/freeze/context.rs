@@ -110,7 +110,8 @@ pub(super) fn pins(
         fields.typed(&["skill_builds"], "an object of digests by `skill@version`");
     fields.finish("AOS-14");
     let rate_card = rate_card_pin(found, card.unwrap_or(&empty), catalog, options)?;
-    let builds = builds(steps, catalog, authored_builds.unwrap_or_default());
+    let mut builds = if options.pin_builds { builds(steps, catalog) } else { BTreeMap::new() };
+    builds.extend(authored_builds.unwrap_or_default());
     Some(Pins {
         spec: SPEC.to_owned(),
         taxonomy_version: taxonomy.number().to_owned(),
@@ -121,15 +122,14 @@ pub(super) fn pins(
     })
 }
 
-fn builds(steps: &[Step], catalog: &dyn Catalog, authored: BTreeMap<String, Digest>) -> BTreeMap<String, Digest> {
+/// The builds that are here of the skills that are used.
+fn builds(steps: &[Step], catalog: &dyn Catalog) -> BTreeMap<String, Digest> {
     let used: BTreeSet<(&str, &str)> =
         steps.iter().map(|step| (step.skill_id.as_str(), step.skill_version.as_str())).collect();
     let here = used.into_iter().filter_map(|(skill_id, version)| {
         Some((format!("{skill_id}@{version}"), catalog.skill(skill_id, version)?.build?))
     });
-    let mut builds: BTreeMap<String, Digest> = here.collect();
-    builds.extend(authored);
-    builds
+    here.collect()
 }
 
 fn rate_card_pin(

@@ -1,5 +1,6 @@
 //! The skills that come with the runtime, and how an operator configures them.
 
+mod build;
 pub(crate) mod document;
 mod evaluation;
 mod exchange;
@@ -13,6 +14,7 @@ mod metadata;
 
 use std::sync::Arc;
 
+use macp_plan_core::digest::Digest;
 use reqwest::Certificate;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -93,11 +95,11 @@ pub enum SetupError {
     Client(#[source] reqwest::Error),
 }
 
-/// The skills that come with the runtime, set up.
+/// The skills that come with the runtime, set up, and which builds of them they are.
 pub(crate) fn built_in(
     settings: &SkillSettings,
     resolver: Arc<dyn Resolver>,
-) -> Result<Vec<Arc<dyn Skill>>, SetupError> {
+) -> Result<Vec<(Arc<dyn Skill>, Digest)>, SetupError> {
     let mut roots = Vec::new();
     for pem in &settings.trust.roots_pem {
         roots.extend(Certificate::from_pem_bundle(pem.as_bytes()).map_err(SetupError::Roots)?);
@@ -112,7 +114,11 @@ pub(crate) fn built_in(
     let keys = settings.providers.iter().filter_map(|provider| provider.api_key.as_ref());
     let bindings = Bindings::new(&settings.secrets.hosts, keys)?;
     let models = LlmInvoke::new(&settings.providers, &resolver, &trust, most)?;
-    Ok(vec![Arc::new(HttpCall::new(exchange, bindings)), Arc::new(models), Arc::new(JsonTransform::new())])
+    Ok(vec![
+        (Arc::new(HttpCall::new(exchange, bindings)), build::http_call()),
+        (Arc::new(models), build::llm_invoke()),
+        (Arc::new(JsonTransform::new()), build::json_transform()),
+    ])
 }
 
 /// Whether a text holds a reference that is still to be resolved; such a text is checked once it is.

@@ -24,6 +24,9 @@ fn what_comes_with_the_runtime() {
         assert!(found.enabled);
         assert_eq!(found.skill.metadata().version, version);
         assert!(registry.callable(skill_id, version).is_some());
+        // AOS-14: which build it is follows from its source, not from when or where it was set up.
+        let again = standard(&settings()).unwrap().skill(skill_id, version).expect("registered");
+        assert!(found.build.is_some() && found.build == again.build);
         // AOS-54: the card that comes with the runtime prices what comes with the runtime.
         let card = rate_card::builtin();
         let model = if skill_id == "llm_invoke" { Some("stub") } else { None };

@@ -1,12 +1,12 @@
 //! Texts of plans, from files or stdin, and what whoever freezes them may decide.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use macp_plan_core::finding::Finding;
-use macp_plan_core::freeze::{self, FreezeOptions, Freezing};
+use macp_plan_core::freeze::{self, FreezeOptions, Freezing, Profile};
 use macp_plan_core::plan::FrozenPlan;
 use macp_plan_core::skill::Catalog;
 use macp_wire::canonical;
@@ -24,7 +24,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 /// What to pin where the author left it open.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct PinArgs {
     /// Version of the error taxonomy to pin if the plan names none; the newest if not given
     #[arg(long, value_name = "VERSION")]
@@ -32,19 +32,36 @@ pub(super) struct PinArgs {
     /// Id of the rate card to pin if the plan names none; the built-in one if not given
     #[arg(long, value_name = "ID")]
     card: Option<String>,
+    /// Pin which builds of the skills are here, so that a replay can tell a skill that was changed under its version
+    #[arg(long)]
+    pin_builds: bool,
+    /// JSON file with the profile of the agent: allowed_skills, denied_skills, max_retries_per_step
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
 }
 
 impl PinArgs {
-    pub(super) fn options(&self, embed_rate_card: bool) -> FreezeOptions {
-        FreezeOptions {
+    pub(super) fn options(&self, embed_rate_card: bool) -> anyhow::Result<FreezeOptions> {
+        Ok(FreezeOptions {
             plan_id: Some(uuid::Uuid::new_v4().to_string()),
             created_at: Some(format!("{}Z", stamp(now_ms()).replace(' ', "T"))),
             taxonomy_version: self.taxonomy.clone(),
             rate_card: self.card.clone(),
             embed_rate_card,
-            profile: None,
-        }
+            pin_builds: self.pin_builds,
+            profile: self.profile.as_deref().map(profile).transpose()?,
+        })
     }
+
+    /// Whether anything is asked for that a server decides by itself.
+    pub(super) fn is_empty(&self) -> bool {
+        self.taxonomy.is_none() && self.card.is_none() && !self.pin_builds && self.profile.is_none()
+    }
+}
+
+fn profile(path: &Path) -> anyhow::Result<Profile> {
+    let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("{} is no profile of an agent", path.display()))
 }
 
 /// Freezes the text of a plan; a text that is no JSON is one more thing to find.
@@ -62,7 +79,7 @@ pub(super) fn frozen(path: &Path, catalog: &dyn Catalog) -> anyhow::Result<(Arc<
     if let Ok(plan) = FrozenPlan::parse(&text) {
         return Ok((Arc::new(plan), true));
     }
-    let options = PinArgs { taxonomy: None, card: None }.options(false);
+    let options = PinArgs::default().options(false)?;
     match freeze(&text, catalog, &options) {
         Ok(freezing) => Ok((Arc::new(freezing.plan), false)),
         Err(findings) => {

@@ -3,13 +3,15 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use macp_plan_core::plan::FrozenPlan;
 use serde_json::json;
 
 use super::authored::{self, PinArgs};
-use super::{CatalogArgs, findings};
+use super::{CatalogArgs, findings, keep};
 use crate::Finding;
 use crate::output::{Output, Paint};
+use crate::remote::ServerArgs;
 
 /// Turn an authored plan into a frozen one, which can run
 ///
@@ -27,14 +29,22 @@ pub(crate) struct Args {
     embed_rate_card: bool,
     #[command(flatten)]
     pins: PinArgs,
+    /// Have a server freeze it: with its skills, their builds pinned, its rate cards and the agent's profile there
+    #[arg(long)]
+    live: bool,
     #[command(flatten)]
     catalog: CatalogArgs,
+    #[command(flatten)]
+    server: ServerArgs,
 }
 
-pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<Finding> {
+pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding> {
+    if args.live {
+        return live(args, output).await;
+    }
     let registry = args.catalog.registry()?;
     let text = authored::read(&args.file)?;
-    let freezing = match authored::freeze(&text, &registry, &args.pins.options(args.embed_rate_card)) {
+    let freezing = match authored::freeze(&text, &registry, &args.pins.options(args.embed_rate_card)?) {
         Ok(freezing) => freezing,
         Err(found) => {
             if output.is_json() {
@@ -65,6 +75,41 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<Finding> {
     }
     findings::show(&freezing.notes, output)?;
     output.line(format!("{} {}: {}", output.paint(Paint::Good, "froze"), path.display(), freezing.plan.hash))?;
+    Ok(Finding::Positive)
+}
+
+/// Freezes at a server, which is where the plan is to run.
+async fn live(args: &Args, output: &Output) -> anyhow::Result<Finding> {
+    if args.embed_rate_card || !args.pins.is_empty() {
+        bail!("a server pins by its own rules; leave --live away to pin otherwise");
+    }
+    let text = String::from_utf8(authored::read(&args.file)?).context("the plan is no text")?;
+    let answer = args.server.connect().await?.validate_plan(text).await?;
+    if !answer.valid {
+        keep::show_findings(&answer.findings, output)?;
+        if output.is_json() {
+            output.value(&json!({ "ok": false, "findings": keep::as_json(&answer.findings) }))?;
+        } else {
+            output.line(output.paint(Paint::Bad, "not frozen"))?;
+        }
+        return Ok(Finding::Negative);
+    }
+    let frozen = FrozenPlan::parse(answer.frozen_plan_json.as_bytes()).context("the server's plan cannot be read")?;
+    let text = format!("{}\n", frozen.text());
+    let Some(path) = &args.out else {
+        output.bytes(text.as_bytes())?;
+        return Ok(Finding::Positive);
+    };
+    write(path, text.as_bytes())?;
+    keep::show_findings(&answer.findings, output)?;
+    if output.is_json() {
+        output.value(&json!({
+            "ok": true, "file": path, "plan_id": frozen.plan.plan_id, "plan_hash": frozen.hash,
+            "findings": keep::as_json(&answer.findings),
+        }))?;
+    } else {
+        output.line(format!("{} {}: {}", output.paint(Paint::Good, "froze"), path.display(), frozen.hash))?;
+    }
     Ok(Finding::Positive)
 }
 

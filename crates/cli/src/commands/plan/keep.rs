@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use serde_json::json;
+use macp_wire::plan::v1::Finding as WireFinding;
+use serde_json::{Value, json};
 
 use super::authored;
 use crate::Finding;
@@ -25,24 +26,35 @@ pub(crate) struct Args {
 pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
     let text = String::from_utf8(authored::read(&args.plan)?).context("the plan is no text")?;
     let answer = args.server.connect().await?.keep_plan(text).await?;
+    show_findings(&answer.findings, output)?;
     if output.is_json() {
-        let problems = answer.findings.iter().map(|finding| {
-            json!({
-                "error": finding.error, "code": finding.code, "rule": finding.rule, "step_id": finding.step_id,
-                "reason": finding.reason, "problem": finding.problem, "fix": finding.fix,
-            })
-        });
-        let findings: Vec<_> = problems.collect();
+        let findings = as_json(&answer.findings);
         output.value(&json!({ "ok": answer.kept, "plan_hash": answer.plan_hash, "findings": findings }))?;
         return Ok(Finding::from_ok(answer.kept));
     }
-    for finding in &answer.findings {
+    let (word, paint) = if answer.kept { ("kept", Paint::Good) } else { ("not kept", Paint::Bad) };
+    output.line(format!("{} {}", output.paint(paint, word), clean(&answer.plan_hash)))?;
+    Ok(Finding::from_ok(answer.kept))
+}
+
+/// What a server says about a plan, as JSON.
+pub(super) fn as_json(findings: &[WireFinding]) -> Vec<Value> {
+    let told = findings.iter().map(|finding| {
+        json!({
+            "error": finding.error, "code": finding.code, "rule": finding.rule, "step_id": finding.step_id,
+            "reason": finding.reason, "problem": finding.problem, "fix": finding.fix,
+        })
+    });
+    told.collect()
+}
+
+/// The same in lines, for people.
+pub(super) fn show_findings(findings: &[WireFinding], output: &Output) -> anyhow::Result<()> {
+    for finding in findings.iter().filter(|_| !output.is_json()) {
         let paint = if finding.error { Paint::Bad } else { Paint::Warn };
         let (code, problem, fix) = (clean(&finding.code), clean(&finding.problem), clean(&finding.fix));
         let place = if finding.step_id.is_empty() { String::new() } else { format!(" {}", clean(&finding.step_id)) };
         output.line(format!("{}{place}: {problem}; {fix}", output.paint(paint, code)))?;
     }
-    let (word, paint) = if answer.kept { ("kept", Paint::Good) } else { ("not kept", Paint::Bad) };
-    output.line(format!("{} {}", output.paint(paint, word), clean(&answer.plan_hash)))?;
-    Ok(Finding::from_ok(answer.kept))
+    Ok(())
 }

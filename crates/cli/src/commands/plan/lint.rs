@@ -28,7 +28,7 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<Finding> {
     let registry = args.catalog.registry()?;
     let text = authored::read(&args.file)?;
-    let options = args.pins.options(false);
+    let options = args.pins.options(false)?;
     let found = lint(&text, &registry, &options);
     let (errors, warnings) = findings::numbers(&found);
     if output.is_json() {

@@ -35,7 +35,7 @@ impl Command {
     pub(crate) async fn run(self, output: &Output) -> anyhow::Result<Finding> {
         match self {
             Command::Lint(args) => lint::run(&args, output),
-            Command::Freeze(args) => freeze::run(&args, output),
+            Command::Freeze(args) => freeze::run(&args, output).await,
             Command::Hash(args) => hash::run(&args, output),
             Command::Explain(args) => explain::run(&args, output),
             Command::DryRun(args) => dry_run::run(args, output).await,
