@@ -62,6 +62,16 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Whether the call did what it was asked, at least in part.
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        match self {
+            Cause::Success | Cause::Partial => true,
+            Cause::HttpStatus { status } => (100..400).contains(status),
+            _ => false,
+        }
+    }
+
     /// Whether it proves that the other side consumed nothing: the request did not get that far, or was never sent.
     #[must_use]
     pub fn consumes_nothing(&self) -> bool {

@@ -86,11 +86,7 @@ pub(super) async fn call(dispatch: Dispatch, registry: &Registry, secrets: Arc<d
 
 /// A success must have the shape the skill promises, and everything a shape the journal can hold.
 fn checked(mut observation: Observation, registry: &Registry, skill_id: &str, skill_version: &str) -> Observation {
-    let success = match observation.cause {
-        Cause::Success | Cause::Partial => true,
-        Cause::HttpStatus { status } => (100..400).contains(&status),
-        _ => false,
-    };
+    let success = observation.cause.is_success();
     let Some(output) = observation.output.take() else { return observation };
     let problem = match document::settle(&output) {
         Err(unfit) => unfit.to_string(),

@@ -8,6 +8,7 @@ mod boundary;
 mod claim;
 mod patience;
 mod question;
+mod room;
 mod spans;
 mod told;
 mod write;
@@ -27,6 +28,7 @@ use crate::store::{ClaimRequest, Journal, JournalError, StoreError};
 use boundary::Wait;
 pub(super) use patience::Patience;
 use question::Asked;
+use room::Room;
 use spans::Spans;
 use told::Told;
 
@@ -77,6 +79,7 @@ pub(super) struct Drive<'x> {
     /// What the step under way has given.
     output: Output,
     spans: Spans,
+    room: Room,
 }
 
 impl<'x> Drive<'x> {
@@ -106,6 +109,7 @@ impl<'x> Drive<'x> {
             told: Told::default(),
             output: Output::default(),
             spans: Spans::default(),
+            room: Room(Some(0)),
         }
     }
 
@@ -122,7 +126,15 @@ impl<'x> Drive<'x> {
         let deadline = boundary::deadline(&machine, spent_ms);
         let (in_doubt, wait) = (machine.in_doubt(), due_unix_ms.map_or(Wait::None, Wait::Due));
         let spans = machine.current().map(Spans::resumed).unwrap_or_default();
-        Self { deadline, in_doubt, wait, claim, spans, ..Self::begun(shared, machine, journal, control) }
+        Self {
+            deadline,
+            in_doubt,
+            wait,
+            claim,
+            spans,
+            room: Room(None),
+            ..Self::begun(shared, machine, journal, control)
+        }
     }
 
     /// Drives the run until it has ended.

@@ -15,6 +15,8 @@ pub struct ExecutorSettings {
     /// them, unless its limit says otherwise.
     pub runs_live_max: usize,
     pub agent: AgentLimits,
+    /// Bytes of outputs that may be kept for one run beside its journal; a step whose output goes beyond it fails.
+    pub run_output_bytes_max: u64,
     /// How long a stopping executor waits for calls that are out.
     pub shutdown_grace: Duration,
 }
@@ -54,6 +56,7 @@ impl Default for ExecutorSettings {
             namespace: "default".to_owned(),
             runs_live_max: 1_024,
             agent: AgentLimits::default(),
+            run_output_bytes_max: 1024 * 1024 * 1024,
             shutdown_grace: Duration::from_secs(5),
         }
     }

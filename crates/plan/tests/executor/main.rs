@@ -16,6 +16,7 @@ mod metering;
 mod panics;
 mod replay;
 mod retry;
+mod room;
 mod secrets;
 #[path = "../skills/server.rs"]
 #[allow(dead_code, reason = "the tests of the skills need more of it")]

@@ -12,7 +12,6 @@ use super::boundary::Wait;
 use super::{Broken, Drive, Driven};
 use crate::executor::dispatch::{self, Dispatch};
 use crate::executor::spending::Refusal;
-use crate::store::StoreError;
 
 impl Drive<'_> {
     /// Checks the plan as a whole, and whether its agent may have another run (AOS-68, AOS-19).
@@ -65,6 +64,13 @@ impl Drive<'_> {
             let (usage, retry_after_ms) = (None, None);
             return self.note(Body::AttemptObserved { step_id, attempt, cause, usage, retry_after_ms, output });
         }
+        if let Err(error) = self.measure().await {
+            if self.shared.is_stopping() {
+                return Err(Broken::Stopping);
+            }
+            self.trouble(&error, "count what it has kept").await;
+            return Ok(());
+        }
         self.flush().await?;
         // A call that was allowed before a restart still counts among those that are out.
         let agent_id = &self.machine.plan().plan.agent_id;
@@ -79,15 +85,11 @@ impl Drive<'_> {
         self.told.details = observation.details;
         let (mut output, mut value) = (Output::default(), None);
         if let Some(given) = observation.output {
-            match self.keep(given).await? {
+            match self.keep_within(given, &cause).await? {
                 Ok(kept) => (output, value) = (kept.output, Some(kept.value)),
-                Err(error) => {
-                    cause = match error {
-                        StoreError::TooLarge { .. } => Cause::AnswerTooLarge,
-                        StoreError::NotCanonical { .. } => Cause::OutputMismatch,
-                        error => return Err(error.into()),
-                    };
-                    self.told.say(error.to_string());
+                Err((instead, told)) => {
+                    cause = instead;
+                    self.told.say(told);
                 }
             }
         }

@@ -1,0 +1,74 @@
+//! Room for outputs: what one run keeps beside its journal is bounded, so that no run fills the disk of all (AOS-36).
+
+use std::collections::BTreeSet;
+
+use macp_plan_core::cause::Cause;
+use macp_plan_core::digest::Digest;
+use macp_plan_core::journal::{Body, Output};
+use serde_json::Value;
+
+use super::{Drive, Driven};
+use crate::skills::document;
+use crate::store::{Kept, StoreError, bodies};
+
+/// What the outputs of a run take that are kept apart. Not known yet where an earlier process may have kept some.
+#[derive(Debug)]
+pub(super) struct Room(pub(super) Option<u64>);
+
+impl Drive<'_> {
+    /// Keeps what a call gave. What cannot be kept gives a cause and a sentence about it instead.
+    pub(super) async fn keep_within(&mut self, given: Value, cause: &Cause) -> Driven<Result<Kept, (Cause, String)>> {
+        let bytes = document::size(&given).map_or(0, |bytes| bytes as u64);
+        // What stands in the journal is small, and there are few attempts.
+        let is_apart = bytes > bodies::INLINE_BYTES_MAX as u64;
+        let bytes_max = self.shared.settings.run_output_bytes_max;
+        let taken = self.room.0.unwrap_or_default();
+        if is_apart && taken.saturating_add(bytes) > bytes_max {
+            let told = format!("its output of {bytes} bytes is not kept: outputs of one run have room for {bytes_max}");
+            // Where the call failed anyway, its failure says more.
+            let cause = if cause.is_success() { Cause::StorageQuotaExceeded } else { cause.clone() };
+            return Ok(Err((cause, told)));
+        }
+        Ok(match self.keep(given).await? {
+            Ok(kept) => {
+                if is_apart {
+                    self.room.0 = Some(taken.saturating_add(bytes));
+                }
+                Ok(kept)
+            }
+            Err(error) => {
+                let cause = match error {
+                    StoreError::TooLarge { .. } => Cause::AnswerTooLarge,
+                    StoreError::NotCanonical { .. } => Cause::OutputMismatch,
+                    error => return Err(error.into()),
+                };
+                Err((cause, error.to_string()))
+            }
+        })
+    }
+
+    /// Counts what is kept of the run, once. Called before a call goes out: an answer could not wait for a store.
+    pub(super) async fn measure(&mut self) -> Result<(), StoreError> {
+        if self.room.0.is_some() {
+            return Ok(());
+        }
+        let run_id = self.journal.run_id();
+        let run = self.shared.runs.load(run_id).await?.ok_or_else(|| StoreError::NoRun(run_id.to_owned()))?;
+        let kept: BTreeSet<Digest> = run.bodies().filter_map(own_output).cloned().collect();
+        let mut taken: u64 = 0;
+        for digest in kept {
+            let body = self.shared.runs.bodies().get(digest).await?;
+            taken = taken.saturating_add(body.and_then(|body| document::size(&body).ok()).unwrap_or(0) as u64);
+        }
+        self.room.0 = Some(taken);
+        Ok(())
+    }
+}
+
+/// The output an attempt of this run gave, if it is kept apart. What was taken over from another run is that run's.
+fn own_output(body: &Body) -> Option<&Digest> {
+    match body {
+        Body::AttemptObserved { output: Output { output_ref, output: None }, .. } => output_ref.as_ref(),
+        _ => None,
+    }
+}
