@@ -7,6 +7,7 @@ pub mod egress;
 pub mod executor;
 pub mod export;
 mod network;
+pub mod outbound;
 pub mod registry;
 pub mod result;
 pub mod schema;

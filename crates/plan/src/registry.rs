@@ -10,9 +10,10 @@ use macp_plan_core::taxonomy::{DEFAULT_VERSION, Taxonomy};
 use serde_json::Value;
 
 use crate::egress::{Resolver, System};
+use crate::outbound::Client;
 use crate::schema::{NotASchema, Schema};
 use crate::skill::Skill;
-use crate::skills::{self, SetupError, SkillSettings};
+use crate::skills::{self, BuiltIn, SetupError, SkillSettings};
 
 /// Skills by id and version, and rate cards by id.
 #[derive(Debug, Default)]
@@ -21,6 +22,8 @@ pub struct Registry {
     rate_cards: BTreeMap<String, RateCard>,
     /// The permissions skills may have; every one if there is no list.
     granted: Option<BTreeSet<String>>,
+    /// What skills call out with; without one they reach nothing.
+    client: Option<Client>,
 }
 
 #[derive(Debug)]
@@ -70,7 +73,9 @@ pub fn standard(settings: &SkillSettings) -> Result<Registry, Error> {
 /// The same, with another resolver of names than the system's.
 pub fn standard_with(settings: &SkillSettings, resolver: Arc<dyn Resolver>) -> Result<Registry, Error> {
     let mut registry = Registry::new();
-    for (skill, build) in skills::built_in(settings, resolver)? {
+    let BuiltIn { skills, client } = skills::built_in(settings, resolver)?;
+    registry.client = Some(client);
+    for (skill, build) in skills {
         registry.register(skill, Some(build))?;
     }
     for card in &settings.rate_cards {
@@ -86,7 +91,12 @@ impl Registry {
     #[must_use]
     pub fn new() -> Self {
         let card = rate_card::builtin();
-        Self { skills: BTreeMap::new(), rate_cards: BTreeMap::from([(card.id().to_owned(), card)]), granted: None }
+        Self {
+            skills: BTreeMap::new(),
+            rate_cards: BTreeMap::from([(card.id().to_owned(), card)]),
+            granted: None,
+            client: None,
+        }
     }
 
     /// Takes in a skill version. `build` is the digest of its artefact or source, for plans that pin it.
@@ -156,6 +166,10 @@ impl Registry {
     #[must_use]
     pub fn callable(&self, skill_id: &str, version: &str) -> Option<Arc<dyn Skill>> {
         self.entry(skill_id, version).map(|entry| Arc::clone(&entry.skill))
+    }
+
+    pub(crate) fn client(&self) -> Option<&Client> {
+        self.client.as_ref()
     }
 
     /// Checks an output against the skill's schema; the error names the first place that does not fit.

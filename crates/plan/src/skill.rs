@@ -9,6 +9,7 @@ use macp_plan_core::cost::Usage;
 use macp_plan_core::skill::PureSkill;
 use serde_json::{Map, Value};
 
+use crate::outbound::Http;
 use crate::secrets::Secrets;
 
 /// The answer of [`Skill::call`].
@@ -31,6 +32,8 @@ pub struct Call<'a> {
     pub effect_keys: &'a [String],
     /// Where `secret://name` is looked up, at the last moment.
     pub secrets: &'a dyn Secrets,
+    /// Calls out, under the rules the operator set; there is no other way that keeps to them.
+    pub http: Http<'a>,
     /// The same for every attempt of the step in every replay.
     pub random_seed: u64,
 }

@@ -13,6 +13,7 @@ use tokio::task::AbortHandle;
 use tracing::Instrument;
 
 use super::secrecy::{self, Noted};
+use crate::outbound::Http;
 use crate::registry::Registry;
 use crate::secrets::{REFERENCE, Secrets};
 use crate::skill::{Call, Observation};
@@ -66,9 +67,12 @@ pub(super) async fn call(dispatch: Dispatch, registry: &Registry, secrets: Arc<d
         let told = format!("an output mentions `{REFERENCE}{name}`; only a plan itself may name a secret");
         return Observation::new(Cause::InputInvalid, told);
     }
+    let client = registry.client().cloned();
     let work = async move {
         let secrets = Noted::new(&*secrets);
-        let call = Call { parameters: &parameters, timeout, effect_keys: &effect_keys, secrets: &secrets, random_seed };
+        let http = Http::new(client.as_ref(), &secrets, &effect_keys, timeout);
+        let effect_keys = &effect_keys;
+        let call = Call { parameters: &parameters, timeout, effect_keys, secrets: &secrets, http, random_seed };
         let observation = skill.call(call).await;
         secrets.scrub(observation)
     };

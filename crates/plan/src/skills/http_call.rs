@@ -179,7 +179,7 @@ fn headers_of(parameters: &Map<String, Value>) -> impl Iterator<Item = (&str, &s
     headers.filter_map(|(name, value)| Some((name.as_str(), value.as_str()?)))
 }
 
-fn url(text: &str) -> Result<Url, String> {
+pub(crate) fn url(text: &str) -> Result<Url, String> {
     // The text itself stays out of errors: a query may hold what is nobody's business.
     let url = Url::parse(text).map_err(|error| format!("at /url: not a URL: {error}"))?;
     if !url.username().is_empty() || url.password().is_some() {
@@ -191,7 +191,7 @@ fn url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-fn header_name(name: &str) -> Result<HeaderName, String> {
+pub(crate) fn header_name(name: &str) -> Result<HeaderName, String> {
     let parsed = HeaderName::from_bytes(name.as_bytes())
         .map_err(|_not_a_token| "at /headers: a header's name has letters that are not allowed there".to_owned())?;
     match RESERVED.contains(&parsed.as_str()) {
@@ -247,7 +247,7 @@ fn body(parameters: &Map<String, Value>) -> Result<Option<(Bytes, &'static str)>
 }
 
 /// An error about a secret and, if a file could not be read, why.
-fn told(error: &secrets::Error) -> String {
+pub(crate) fn told(error: &secrets::Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),

@@ -3,9 +3,9 @@
 mod build;
 pub(crate) mod document;
 mod evaluation;
-mod exchange;
+pub(crate) mod exchange;
 mod expression;
-mod fault;
+pub(crate) mod fault;
 pub mod http_call;
 pub mod json_transform;
 pub mod llm_invoke;
@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::egress::{self, Egress, Resolver};
+use crate::outbound::Client;
 use crate::secrets::{self, Bindings};
 use crate::skill::Skill;
 use exchange::{Exchange, Trust};
@@ -95,11 +96,14 @@ pub enum SetupError {
     Client(#[source] reqwest::Error),
 }
 
+/// The skills that come with the runtime, and what those that authors add call out with.
+pub(crate) struct BuiltIn {
+    pub(crate) skills: Vec<(Arc<dyn Skill>, Digest)>,
+    pub(crate) client: Client,
+}
+
 /// The skills that come with the runtime, set up, and which builds of them they are.
-pub(crate) fn built_in(
-    settings: &SkillSettings,
-    resolver: Arc<dyn Resolver>,
-) -> Result<Vec<(Arc<dyn Skill>, Digest)>, SetupError> {
+pub(crate) fn built_in(settings: &SkillSettings, resolver: Arc<dyn Resolver>) -> Result<BuiltIn, SetupError> {
     let mut roots = Vec::new();
     for pem in &settings.trust.roots_pem {
         roots.extend(Certificate::from_pem_bundle(pem.as_bytes()).map_err(SetupError::Roots)?);
@@ -114,11 +118,13 @@ pub(crate) fn built_in(
     let keys = settings.providers.iter().filter_map(|provider| provider.api_key.as_ref());
     let bindings = Bindings::new(&settings.secrets.hosts, keys)?;
     let models = LlmInvoke::new(&settings.providers, &resolver, &trust, most)?;
-    Ok(vec![
+    let client = Client { exchange: exchange.clone(), bindings: bindings.clone() };
+    let skills: Vec<(Arc<dyn Skill>, Digest)> = vec![
         (Arc::new(HttpCall::new(exchange, bindings)), build::http_call()),
         (Arc::new(models), build::llm_invoke()),
         (Arc::new(JsonTransform::new()), build::json_transform()),
-    ])
+    ];
+    Ok(BuiltIn { skills, client })
 }
 
 /// Whether a text holds a reference that is still to be resolved; such a text is checked once it is.

@@ -11,6 +11,7 @@ use macp_plan_core::skill::IdempotencyClass;
 use macp_plan_core::taxonomy::{DEFAULT_VERSION, Taxonomy};
 use serde_json::{Map, Value};
 
+use crate::outbound::Http;
 use crate::registry;
 use crate::schema::Schema;
 use crate::secrets::Secrets;
@@ -111,7 +112,8 @@ async fn check_call(
 ) {
     let effect_keys: Vec<String> =
         skill.effects(sample).iter().enumerate().map(|(at, _)| format!("check-{at}")).collect();
-    let call = Call { parameters: sample, timeout, effect_keys: &effect_keys, secrets, random_seed: 0 };
+    let http = Http::closed(secrets);
+    let call = Call { parameters: sample, timeout, effect_keys: &effect_keys, secrets, http, random_seed: 0 };
     match tokio::time::timeout(timeout + GRACE, skill.call(call)).await {
         Ok(observation) => check_observation(skill, &observation, &skill.usage_bound(sample), note),
         Err(_elapsed) => note(format!("it does not keep to its timeout of {} ms", timeout.as_millis())),

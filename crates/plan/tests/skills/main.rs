@@ -1,5 +1,6 @@
 //! The skills that come with the runtime, against real servers on this machine.
 
+mod authored;
 mod bindings;
 mod egress;
 mod http_answers;

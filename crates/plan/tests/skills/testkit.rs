@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use macp_plan::outbound::Http;
 use macp_plan::secrets::Held;
 use macp_plan::skill::{Call, Observation, Skill};
 use macp_plan::testkit::{Act, ScriptedSkill, check_skill};
@@ -19,7 +20,9 @@ async fn play(skill: &ScriptedSkill) -> Observation {
     let keys = ["key".to_owned()];
     let secrets = Held::default();
     let timeout = Duration::from_secs(5);
-    skill.call(Call { parameters: &parameters, timeout, effect_keys: &keys, secrets: &secrets, random_seed: 3 }).await
+    let http = Http::closed(&secrets);
+    let call = Call { parameters: &parameters, timeout, effect_keys: &keys, secrets: &secrets, http, random_seed: 3 };
+    skill.call(call).await
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use macp_plan::egress::{self, Resolver, Resolving};
+use macp_plan::outbound::Http;
 use macp_plan::registry::{self, Registry};
 use macp_plan::secrets::Held;
 use macp_plan::skill::{Call, Observation, Skill};
@@ -71,7 +72,9 @@ pub(crate) async fn call(skill: &dyn Skill, parameters: Value, timeout: Duration
     let parameters = object(parameters);
     let effect_keys = vec![EFFECT_KEY.to_owned(); skill.effects(&parameters).len()];
     let secrets = Held::default().with("token", SECRET);
-    let call = Call { parameters: &parameters, timeout, effect_keys: &effect_keys, secrets: &secrets, random_seed: 7 };
+    let http = Http::closed(&secrets);
+    let call =
+        Call { parameters: &parameters, timeout, effect_keys: &effect_keys, secrets: &secrets, http, random_seed: 7 };
     let observation = skill.call(call).await;
     assert!(!format!("{observation:?}").contains(SECRET), "{observation:?}");
     observation

@@ -1,0 +1,194 @@
+//! The HTTP client of skills that authors write: the same egress rules, bounds and secrets as those that come with the
+//! runtime, and no way around them.
+//!
+//! ```text
+//!  skill ──Request──▶ Http ──▶ secrets may go there? ──▶ egress rules ──▶ the world
+//! ```
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use macp_plan_core::cause::Cause;
+use reqwest::header::{HeaderName, HeaderValue};
+use tokio::time::Instant;
+
+pub use reqwest::Method;
+pub use reqwest::header::HeaderMap;
+
+use crate::secrets::{self, Bindings, Secrets};
+use crate::skill::Observation;
+use crate::skills::exchange::{self, Exchange, IDEMPOTENCY_KEY};
+use crate::skills::fault::Fault;
+use crate::skills::http_call::{header_name, told, url};
+
+/// What a registry calls out with: one set of rules for all its skills.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    pub(crate) exchange: Exchange,
+    pub(crate) bindings: Bindings,
+}
+
+/// The client of one dispatch. All requests of the dispatch share its time.
+#[derive(Clone, Copy)]
+pub struct Http<'a> {
+    client: Option<&'a Client>,
+    secrets: &'a dyn Secrets,
+    effect_keys: &'a [String],
+    timeout: Duration,
+    deadline: Instant,
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub method: Method,
+    pub url: String,
+    /// Values may name secrets as `secret://name`; they are looked up when the request goes out.
+    pub headers: Vec<(String, String)>,
+    pub body: Option<Bytes>,
+    /// Redirects to follow at most; none takes a redirect as the answer.
+    pub redirects_max: Option<u32>,
+    /// Which of the effects that the skill declares this request is, from 0: its key goes along as `Idempotency-Key`
+    /// unless the method is GET or HEAD.
+    pub effect: usize,
+}
+
+impl Request {
+    #[must_use]
+    pub fn new(method: Method, url: impl Into<String>) -> Self {
+        Self { method, url: url.into(), headers: Vec::new(), body: None, redirects_max: None, effect: 0 }
+    }
+
+    #[must_use]
+    pub fn header(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.headers.push((name.to_owned(), value.into()));
+        self
+    }
+
+    #[must_use]
+    pub fn body(mut self, body: impl Into<Bytes>) -> Self {
+        self.body = Some(body.into());
+        self
+    }
+}
+
+/// What came back, whatever its status.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+    /// How long the other side asks to wait before the next request.
+    pub retry_after_ms: Option<u64>,
+}
+
+/// A request that has no answer, and what a skill reports then. Neither names what was sent.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct NoAnswer {
+    pub cause: Cause,
+    pub message: String,
+}
+
+impl From<NoAnswer> for Observation {
+    fn from(no_answer: NoAnswer) -> Self {
+        Observation::new(no_answer.cause, no_answer.message)
+    }
+}
+
+impl From<Fault> for NoAnswer {
+    fn from(Fault { cause, message }: Fault) -> Self {
+        Self { cause, message }
+    }
+}
+
+impl<'a> Http<'a> {
+    pub(crate) fn new(
+        client: Option<&'a Client>,
+        secrets: &'a dyn Secrets,
+        effect_keys: &'a [String],
+        timeout: Duration,
+    ) -> Self {
+        Self { client, secrets, effect_keys, timeout, deadline: Instant::now() + timeout }
+    }
+
+    /// A client that reaches nothing, for calls that are made by hand.
+    #[must_use]
+    pub fn closed(secrets: &'a dyn Secrets) -> Self {
+        Self::new(None, secrets, &[], Duration::ZERO)
+    }
+
+    /// Sends a request once and reads its answer, within what is left of the call's time.
+    pub async fn send(&self, request: Request) -> Result<Answer, NoAnswer> {
+        let invalid = |message: String| NoAnswer { cause: Cause::InputInvalid, message };
+        let Some(client) = self.client else {
+            let message = "no client is set up for skills here".to_owned();
+            return Err(NoAnswer { cause: Cause::EgressForbidden, message });
+        };
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let message = format!("the call has used up its {} ms", self.timeout.as_millis());
+            return Err(NoAnswer { cause: Cause::ClientTimeout, message });
+        }
+        let request = self.prepared(client, request).map_err(|problem| problem.unwrap_or_else(invalid))?;
+        let answer = client.exchange.run(request, left).await?;
+        let (status, headers, retry_after_ms) = (answer.status, answer.headers, answer.retry_after_ms);
+        Ok(Answer { status, headers, body: answer.body?, retry_after_ms })
+    }
+
+    /// The request as it goes out. Where a secret may go is asked before any is looked up.
+    fn prepared(&self, client: &Client, request: Request) -> Result<exchange::Request, Problem> {
+        let Request { method, url: text, headers: listed, body, redirects_max, effect } = request;
+        let url = url(&text)?;
+        for name in listed.iter().flat_map(|(_, value)| secrets::names(value).unwrap_or_default()) {
+            client.bindings.check(name, &url).map_err(|forbidden| Problem::NoAnswer(Fault::from(forbidden).into()))?;
+        }
+        let (mut headers, mut confidential) = (HeaderMap::new(), Vec::new());
+        for (name, value) in &listed {
+            let header = header_name(name)?;
+            let expanded = secrets::expand(value, self.secrets).map_err(|error| told(&error))?;
+            let unusable = || format!("the header {name} has characters that a header cannot carry");
+            let mut sent = HeaderValue::from_str(&expanded).map_err(|_would_quote_it| unusable())?;
+            if secrets::mentions(value) {
+                sent.set_sensitive(true);
+                confidential.push(header.clone());
+            }
+            headers.insert(header, sent);
+        }
+        if !matches!(method, Method::GET | Method::HEAD) {
+            let missing = || format!("the skill declares no effect {effect} for this request");
+            let key = self.effect_keys.get(effect).ok_or_else(missing)?;
+            let key = HeaderValue::from_str(key).map_err(|_| "the effect key is not fit for a header".to_owned())?;
+            headers.insert(HeaderName::from_static(IDEMPOTENCY_KEY), key);
+        }
+        Ok(exchange::Request { method, url, headers, confidential, body, redirects_max })
+    }
+}
+
+/// Why a request is not sent: it is not valid, or something else keeps it.
+enum Problem {
+    Invalid(String),
+    NoAnswer(NoAnswer),
+}
+
+impl From<String> for Problem {
+    fn from(message: String) -> Self {
+        Self::Invalid(message)
+    }
+}
+
+impl Problem {
+    fn unwrap_or_else(self, invalid: impl FnOnce(String) -> NoAnswer) -> NoAnswer {
+        match self {
+            Self::Invalid(message) => invalid(message),
+            Self::NoAnswer(no_answer) => no_answer,
+        }
+    }
+}
+
+impl fmt::Debug for Http<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Http").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
