@@ -4,6 +4,7 @@ mod claims;
 mod damage;
 mod documents;
 mod export;
+mod export_any_input;
 mod export_damage;
 mod journal;
 mod list;
