@@ -98,6 +98,40 @@ async fn a_disabled_skill_rejects() {
     assert_eq!(world.stage.calls(), 0);
 }
 
+/// AOS-68: a permission that is not granted rejects a plan; one that is withdrawn while a run is at work ends its next
+/// call before it goes out.
+#[tokio::test]
+async fn permissions_are_asked_at_admission_and_before_every_call() {
+    let granting = |permissions: &[&str]| {
+        let permissions: Vec<String> = permissions.iter().map(|it| (*it).to_owned()).collect();
+        move |registry: &mut macp_plan::registry::Registry, stage: &_| {
+            for mut pure in super::world::kit() {
+                pure.metadata.permissions = vec!["network:outbound".to_owned()];
+                registry.register(super::world::actor(pure, stage), None).unwrap();
+            }
+            registry.grant(Some(permissions));
+        }
+    };
+    let two = || plan(0, vec![call("s1", "gate"), call("s2", "200")]);
+    let without = World::memory().with_registry(granting(&["files:read"]));
+    let result = without.run(two()).await;
+    assert_eq!((result.status, result.final_code.as_deref()), (Status::Rejected, Some("ERR_PERMISSION_DENIED")));
+    assert_eq!(without.stage.calls(), 0);
+
+    let world = World::memory().with_registry(granting(&["network:outbound"]));
+    let executor = world.executor();
+    let run_id = begin(&executor, two()).await;
+    world.stage.wait_for_calls(1).await;
+    executor.shutdown().await;
+    let calls = world.stage.calls();
+    let world = world.with_registry(granting(&[]));
+    let executor = world.executor();
+    executor.recover().await.unwrap();
+    let result = ended(&executor, &run_id).await;
+    assert_eq!((result.status, result.final_code.as_deref()), (Status::Failed, Some("ERR_PERMISSION_DENIED")));
+    assert_eq!(world.stage.calls(), calls, "nothing more goes out");
+}
+
 /// AOS-99: another build of the pinned version is a warning that the result shows.
 #[tokio::test(start_paused = true)]
 async fn another_build_is_a_warning() {
