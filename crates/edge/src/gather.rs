@@ -4,7 +4,8 @@
 //! connection. The runtime runs a task that was just woken before all others, so that every answer would be written on
 //! its own, with a system call here and a wake-up of the client for each. A connection that is about to write little
 //! therefore lets the tasks that are ready go first, once, and finds their answers beside its own when its turn comes.
-//! On an idle server its turn comes at once.
+//! One on which a single client asks one thing at a time never finds any: it learns that, and writes at once, trying now
+//! and then whether it is still alone.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -17,28 +18,45 @@ use tonic::transport::server::Connected;
 /// What is worth a write of its own, in bytes.
 const ENOUGH_BYTES: usize = 8 * 1024;
 
+/// Times in a row that giving way was in vain before a connection stops doing it.
+const IN_VAIN_MAX: u8 = 4;
+
+/// Writes at once before a connection that stopped giving way tries again.
+const TRY_EVERY: u8 = 16;
+
 /// A connection that gives way once before it writes.
 #[derive(Debug)]
 pub(crate) struct Gather<C> {
     connection: C,
-    gave_way: bool,
+    /// What was there to write when it gave way, in bytes.
+    gave_way: Option<usize>,
+    /// Times in a row that nothing was added meanwhile.
+    in_vain: u8,
+    /// Writes since it last gave way.
+    at_once: u8,
     /// A place among the connections there may be, given back with this one.
     _place: Option<OwnedSemaphorePermit>,
 }
 
 impl<C> Gather<C> {
     pub(crate) fn new(connection: C, place: Option<OwnedSemaphorePermit>) -> Self {
-        Gather { connection, gave_way: false, _place: place }
+        Gather { connection, gave_way: None, in_vain: 0, at_once: 0, _place: place }
     }
 
     /// Ready when it is time to write. A task that wakes itself goes to the end of the line.
     fn poll_turn(&mut self, bytes: usize, cx: &Context<'_>) -> Poll<()> {
-        self.gave_way = !self.gave_way && bytes < ENOUGH_BYTES;
-        if self.gave_way {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
+        if let Some(before) = self.gave_way.take() {
+            self.in_vain = if bytes > before { 0 } else { self.in_vain.saturating_add(1) };
+            return Poll::Ready(());
         }
-        Poll::Ready(())
+        let alone = self.in_vain >= IN_VAIN_MAX && self.at_once < TRY_EVERY;
+        if alone || bytes >= ENOUGH_BYTES {
+            self.at_once = self.at_once.saturating_add(1);
+            return Poll::Ready(());
+        }
+        (self.gave_way, self.at_once) = (Some(bytes), 0);
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 
@@ -87,6 +105,7 @@ impl<C: Connected> Connected for Gather<C> {
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
+    use std::task::Waker;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
@@ -109,5 +128,29 @@ mod tests {
         let mut read = Vec::new();
         far.read_to_end(&mut read).await.expect("read");
         assert_eq!(read, [b"small", &large[..], b"more"].concat());
+    }
+
+    /// How often a connection is polled for a write, when so much more is there each time it is polled again.
+    fn polls(gather: &mut Gather<tokio::io::Empty>, added: usize) -> usize {
+        let cx = Context::from_waker(Waker::noop());
+        let polls = (0..3).find(|polls| gather.poll_turn(100 + polls * added, &cx).is_ready());
+        polls.expect("it gives way once") + 1
+    }
+
+    #[test]
+    fn a_connection_that_is_alone_stops_giving_way_until_it_is_not() {
+        let mut gather = Gather::new(tokio::io::empty(), None);
+        for _ in 0..IN_VAIN_MAX {
+            assert_eq!(polls(&mut gather, 0), 2);
+        }
+        for _ in 0..TRY_EVERY {
+            assert_eq!(polls(&mut gather, 0), 1);
+        }
+        assert_eq!(polls(&mut gather, 0), 2, "it tries again");
+        for _ in 0..TRY_EVERY {
+            assert_eq!(polls(&mut gather, 0), 1);
+        }
+        assert_eq!(polls(&mut gather, 100), 2, "and finds that it is alone no more");
+        assert_eq!(polls(&mut gather, 100), 2);
     }
 }

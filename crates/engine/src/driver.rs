@@ -55,6 +55,7 @@ pub(crate) fn clock() -> i64 {
 pub(crate) async fn run(mut shard: Shard<Waiter>, mut wiring: Wiring) {
     let mut effects = Vec::new();
     let mut appends = Vec::new();
+    let mut deliveries = Vec::new();
     let mut events = Vec::new();
     while wiring.events.recv_many(&mut events, EVENTS_PER_FLUSH_MAX).await > 0 {
         // Not for what is there already, such as the next message of a client that sends one after the other.
@@ -78,6 +79,7 @@ pub(crate) async fn run(mut shard: Shard<Waiter>, mut wiring: Wiring) {
         for effect in effects.drain(..) {
             match effect {
                 Effect::Append(append) => appends.push(append),
+                Effect::Publish { session_id, records } => deliveries.push((session_id, records)),
                 other => {
                     // An answer that is lost with it reaches its asker as an internal error.
                     let _logged = contain("an effect", None, || perform(other, &wiring));
@@ -89,6 +91,14 @@ pub(crate) async fn run(mut shard: Shard<Waiter>, mut wiring: Wiring) {
             let next = Vec::with_capacity(appends.len());
             let batch = Batch { shard: wiring.index, appends: std::mem::replace(&mut appends, next) };
             wiring.batches.send(batch).expect("the writer outlives the shards");
+        }
+        if !deliveries.is_empty() && wiring.feed.has_subscribers() {
+            // Whoever waits for an answer goes on to send the next message; a hundred subscribers before it in the line
+            // would keep the writer idle for as long.
+            give_way().await;
+        }
+        for (session_id, records) in deliveries.drain(..) {
+            let _logged = contain("a delivery", Some(&session_id), || wiring.feed.publish(&session_id, &records));
         }
     }
 }
@@ -115,8 +125,7 @@ fn perform(effect: Effect<Waiter>, wiring: &Wiring) {
             let loads = wiring.loads.lock().unwrap_or_else(PoisonError::into_inner);
             loads.send(load).expect("the loaders outlive the shards");
         }
-        Effect::Append(_) => unreachable!("appends are batched"),
-        Effect::Publish { session_id, records } => wiring.feed.publish(&session_id, &records),
+        Effect::Append(_) | Effect::Publish { .. } => unreachable!("gathered"),
         Effect::Send(Outgoing::Answer(Waiter { answer, permit }, result)) => {
             drop(permit);
             // A client that hung up does not want to know.

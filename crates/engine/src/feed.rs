@@ -158,10 +158,14 @@ impl Feed {
         Live { receiver, behind }
     }
 
+    pub(crate) fn has_subscribers(&self) -> bool {
+        self.subscribers.load(Ordering::SeqCst) > 0
+    }
+
     /// Hands committed records to the session's subscribers. A full subscriber is dropped and told why; one that left
     /// is forgotten.
     pub(crate) fn publish(&self, session_id: &Arc<str>, records: &[Record]) {
-        if self.subscribers.load(Ordering::SeqCst) == 0 {
+        if !self.has_subscribers() {
             return;
         }
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -185,7 +189,7 @@ impl Feed {
     pub(crate) fn prune(&self) {
         self.lifecycle.prune();
         self.signals.prune();
-        if self.subscribers.load(Ordering::SeqCst) == 0 {
+        if !self.has_subscribers() {
             return;
         }
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);

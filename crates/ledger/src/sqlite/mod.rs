@@ -24,6 +24,7 @@ mod writer;
 
 use std::fs::{DirBuilder, File};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
@@ -44,6 +45,11 @@ use crate::store::{Append, AppendError, Filter, Head, Store};
 /// Name of the database file in the data directory.
 pub const DATABASE_FILE: &str = "macp.db";
 
+/// Writes between two looks at the length of the log, at most: a write is mostly a few pages long, so that the log
+/// outgrows its size by little. One that is to stay short is looked at more often.
+const WRITES_PER_LOOK: u64 = 16;
+const PAGES_PER_LOOK: u64 = 256;
+
 /// Keeps histories and documents in a SQLite database.
 #[derive(Debug)]
 pub struct SqliteStore {
@@ -59,6 +65,7 @@ struct Writing {
     checkpointer: Checkpointer,
     writer: Arc<Mutex<Writer>>,
     checkpoint_pages: u64,
+    writes: AtomicU64,
     _lock: DirectoryLock,
 }
 
@@ -80,7 +87,7 @@ impl SqliteStore {
         let place = Place { path: path.clone(), options, immutable: false };
         let writer = Arc::new(Mutex::new(Writer::open(place.clone())?));
         let checkpointer = Checkpointer::start(place.clone(), Arc::clone(&writer))?;
-        let writing = Writing { checkpointer, writer, checkpoint_pages, _lock: lock };
+        let writing = Writing { checkpointer, writer, checkpoint_pages, writes: AtomicU64::new(0), _lock: lock };
         Ok(Self { readers: Readers::new(place), writing: Some(writing), path })
     }
 
@@ -138,6 +145,11 @@ impl Writing {
     fn write<T>(&self, write: impl FnOnce(&mut Writer) -> T) -> T {
         let mut writer = self.writer();
         let result = write(&mut writer);
+        // To ask for the length of the log costs as much as to write a record.
+        let writes = self.writes.fetch_add(1, Ordering::Relaxed);
+        if !writes.is_multiple_of((self.checkpoint_pages / PAGES_PER_LOOK).clamp(1, WRITES_PER_LOOK)) {
+            return result;
+        }
         // If even the size of the log cannot be learned, a checkpoint will show why.
         if writer.log_pages().map_or(true, |pages| pages >= self.checkpoint_pages) {
             self.checkpointer.wake();

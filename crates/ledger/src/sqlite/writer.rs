@@ -111,7 +111,7 @@ impl Writer {
                 return Err(Attempt::Write(failure));
             }
         };
-        if let Err(source) = connection.execute_batch("COMMIT") {
+        if let Err(source) = connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
             return Err(Attempt::Commit(self.place.failed_in_use("commit to database", source), plan));
         }
         for (session, key) in plan.sessions.iter().zip(keys) {
@@ -241,7 +241,7 @@ impl Writer {
 
 /// Writes everything but the commit; returns the plan and the key of each planned session.
 fn write<'a>(connection: &Connection, known: &Known, batch: &'a [Append]) -> rusqlite::Result<(Plan<'a>, Vec<i64>)> {
-    connection.execute_batch("BEGIN IMMEDIATE")?;
+    connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
     let mut lookup = connection.prepare_cached(LOOKUP)?;
     let plan = Plan::new(batch, |id| match known.get(id) {
         Some(stored) => Ok(Some(stored)),
