@@ -4,6 +4,8 @@
 //! ```text
 //!  skill ──Request──▶ Http ──▶ secrets may go there? ──▶ egress rules ──▶ the world
 //! ```
+//!
+//! Only a skill that declares [`PERMISSION`] gets a client: an operator who withholds it must be able to rely on that.
 
 use std::fmt;
 use std::time::Duration;
@@ -21,6 +23,9 @@ use crate::skill::Observation;
 use crate::skills::exchange::{self, Exchange, IDEMPOTENCY_KEY};
 use crate::skills::fault::Fault;
 use crate::skills::http_call::{header_name, told, url};
+
+/// What a skill has to declare to call out.
+pub const PERMISSION: &str = "network:outbound";
 
 /// What a registry calls out with: one set of rules for all its skills.
 #[derive(Clone, Debug)]
@@ -123,7 +128,8 @@ impl<'a> Http<'a> {
     pub async fn send(&self, request: Request) -> Result<Answer, NoAnswer> {
         let invalid = |message: String| NoAnswer { cause: Cause::InputInvalid, message };
         let Some(client) = self.client else {
-            let message = "no client is set up for skills here".to_owned();
+            let message =
+                format!("there is no client: none is set up here, or the skill does not declare `{PERMISSION}`");
             return Err(NoAnswer { cause: Cause::EgressForbidden, message });
         };
         let left = self.deadline.saturating_duration_since(Instant::now());

@@ -10,7 +10,7 @@ use macp_plan_core::taxonomy::{DEFAULT_VERSION, Taxonomy};
 use serde_json::Value;
 
 use crate::egress::{Resolver, System};
-use crate::outbound::Client;
+use crate::outbound::{self, Client};
 use crate::schema::{NotASchema, Schema};
 use crate::skill::Skill;
 use crate::skills::{self, BuiltIn, SetupError, SkillSettings};
@@ -168,8 +168,11 @@ impl Registry {
         self.entry(skill_id, version).map(|entry| Arc::clone(&entry.skill))
     }
 
-    pub(crate) fn client(&self) -> Option<&Client> {
-        self.client.as_ref()
+    /// What a skill calls out with. One that does not declare the permission passes every check of permissions, so that
+    /// it must not reach anything.
+    pub(crate) fn client_of(&self, metadata: &SkillMetadata) -> Option<&Client> {
+        let declared = metadata.permissions.iter().any(|permission| permission == outbound::PERMISSION);
+        self.client.as_ref().filter(|_| declared)
     }
 
     /// Checks an output against the skill's schema; the error names the first place that does not fit.

@@ -67,7 +67,7 @@ pub(super) async fn call(dispatch: Dispatch, registry: &Registry, secrets: Arc<d
         let told = format!("an output mentions `{REFERENCE}{name}`; only a plan itself may name a secret");
         return Observation::new(Cause::InputInvalid, told);
     }
-    let client = registry.client().cloned();
+    let client = registry.client_of(skill.metadata()).cloned();
     let work = async move {
         let secrets = Noted::new(&*secrets);
         let http = Http::new(client.as_ref(), &secrets, &effect_keys, timeout);

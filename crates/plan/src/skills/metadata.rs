@@ -7,6 +7,7 @@ use macp_plan_core::skill::{CostModel, IdempotencyClass, SkillMetadata};
 use serde_json::{Map, Value, json};
 
 use super::{http_call, json_transform, llm_invoke};
+use crate::outbound::PERMISSION;
 
 pub(super) fn http_call() -> SkillMetadata {
     SkillMetadata {
@@ -56,7 +57,7 @@ pub(super) fn http_call() -> SkillMetadata {
             max_delay_ms: 60_000,
             aliases: Default::default(),
         }),
-        permissions: vec!["network:outbound".to_owned()],
+        permissions: vec![PERMISSION.to_owned()],
         side_effects: vec!["http_request".to_owned()],
         deterministic: false,
         stable_fields: Vec::new(),
@@ -161,7 +162,7 @@ pub(super) fn llm_invoke() -> SkillMetadata {
             max_delay_ms: 30_000,
             aliases: Default::default(),
         }),
-        permissions: vec!["network:outbound".to_owned()],
+        permissions: vec![PERMISSION.to_owned()],
         side_effects: vec!["llm_request".to_owned()],
         deterministic: false,
         stable_fields: Vec::new(),

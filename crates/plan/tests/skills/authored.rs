@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use macp_plan::outbound::{Method, Request};
+use macp_plan::outbound::{Method, PERMISSION, Request};
 use macp_plan::registry::Registry;
 use macp_plan::skill::{Call, Calling, Observation, Skill};
 use macp_plan::testkit::{ScriptedSkill, Stage, script_of};
@@ -24,10 +24,14 @@ struct MarkPaid {
 
 impl MarkPaid {
     fn new() -> Arc<Self> {
+        Self::with_permissions(&[PERMISSION])
+    }
+
+    fn with_permissions(permissions: &[&str]) -> Arc<Self> {
         // A declaration to begin with; every field can be said otherwise.
         let metadata = ScriptedSkill::new("mark_paid", "1.0.0")
             .effect("http_request", "shop", Idempotency::Keyed)
-            .declare(|metadata| metadata.permissions = vec!["network:outbound".to_owned()])
+            .declare(|metadata| metadata.permissions = permissions.iter().map(|it| (*it).to_owned()).collect())
             .metadata()
             .clone();
         Arc::new(Self { metadata })
@@ -87,8 +91,8 @@ async fn the_client_of_a_skill_is_governed() {
         Reply::Bytes(json_answer(200, &json!({"by": format!("Bearer {SECRET}")}))),
     ])
     .await;
-    let stage = || Stage::new(registry(&settings())).with(MarkPaid::new()).secret("token", SECRET);
-    let performed = stage().run(&plan(&server.url("/orders/7"))).await;
+    let stage_of = |skill: Arc<MarkPaid>| Stage::new(registry(&settings())).with(skill).secret("token", SECRET);
+    let performed = stage_of(MarkPaid::new()).run(&plan(&server.url("/orders/7"))).await;
     performed.ends("OK", 1, 0).step("mark", "OK", 2).replays();
     let told = format!("{:?}", performed);
     assert!(!told.contains(SECRET) && told.contains("secret://token"), "what the shop sends back is scrubbed");
@@ -108,6 +112,9 @@ async fn the_client_of_a_skill_is_governed() {
     elsewhere.run(&plan(&server.url("/orders/7"))).await.ends("ERR_POLICY_VIOLATION", 0, 0);
     let alone = Stage::new(Registry::new()).with(MarkPaid::new()).secret("token", SECRET);
     alone.run(&plan(&server.url("/orders/7"))).await.ends("ERR_POLICY_VIOLATION", 0, 0);
+    // AOS-68: what a skill does not declare nobody could withhold, so it does not have it.
+    let undeclared = stage_of(MarkPaid::with_permissions(&[]));
+    undeclared.run(&plan(&server.url("/orders/7"))).await.ends("ERR_POLICY_VIOLATION", 0, 0);
     assert_eq!(server.requests().len(), requests.len());
 }
 
