@@ -14,7 +14,10 @@ pub(crate) enum Format {
 
 /// Starts logging for the rest of the process.
 pub(crate) fn start(format: Format, filter: EnvFilter) -> anyhow::Result<()> {
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A line that cannot be written is lost. To complain of it on the same stderr would be a panic, and a log on the
+    // disk that is full would take the threads with it that have to go on once there is room.
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
     let started = match format {
         Format::Json => builder.json().flatten_event(true).try_init(),
         Format::Text => {

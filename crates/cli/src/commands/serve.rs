@@ -159,6 +159,9 @@ struct Signals {
 impl Signals {
     fn listen() -> anyhow::Result<Signals> {
         use tokio::signal::unix::{SignalKind, signal};
+        // Unless it is handled, a limit on the size of files kills the process that reaches it. As it is, the write
+        // fails, which is dealt with like a full disk. Nobody waits for the signal.
+        let _handled = signal(SignalKind::from_raw(libc::SIGXFSZ))?;
         Ok(Signals {
             hangup: signal(SignalKind::hangup())?,
             interrupt: signal(SignalKind::interrupt())?,

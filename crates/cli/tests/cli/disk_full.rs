@@ -13,10 +13,9 @@ const FILE_BLOCKS: u32 = 1_024;
 /// Enough to fill such a file several times.
 const MESSAGES_MAX: usize = 200;
 
-/// A server whose files may not grow beyond a limit. The signal that comes with the limit is ignored, so that a write
-/// fails as it does on a full disk.
+/// A server whose files may not grow beyond a limit: a write fails as it does on a full disk.
 fn on_a_small_disk(arguments: &[&str]) -> Server {
-    let script = format!("trap '' XFSZ; ulimit -f {FILE_BLOCKS}; exec \"$0\" \"$@\"");
+    let script = format!("ulimit -f {FILE_BLOCKS}; exec \"$0\" \"$@\"");
     let program = command();
     let mut shell = Command::new("sh");
     for (name, value) in program.get_envs() {
@@ -84,4 +83,28 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
     // The trace ran into the same limit and holds whole lines only.
     let report = macp(&["--json", "replay", trace]).exits(0).value();
     assert_eq!(report["report"]["trace"]["torn"], false, "{report}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_log_that_cannot_be_written_holds_up_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let ready = place.path().join("ready");
+    let mut serve = command();
+    serve.args(["serve", "--listen", "127.0.0.1:0", "--log", "debug", "--ready-file"]).arg(&ready);
+    serve.arg("--data").arg(place.path().join("data"));
+    serve.stderr(std::fs::File::options().write(true).open("/dev/full").unwrap());
+    let mut server = serve.spawn().unwrap();
+    let address = (0..600).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::fs::read_to_string(&ready).ok().filter(|address| !address.is_empty())
+    });
+    let accepted = address.as_ref().map(|address| {
+        let uri = format!("http://{}", address.trim());
+        let start = ["session", "start", "s1", "--sender", "alice", "--ttl", "1h", "--server"];
+        macp(&[&start[..], &[&uri]].concat()).code
+    });
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!(accepted, Some(Some(0)), "{address:?}");
 }

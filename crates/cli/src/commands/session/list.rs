@@ -79,11 +79,12 @@ fn from_directory(directory: &Path, pages: &mut Pages<'_>) -> anyhow::Result<()>
     }
 }
 
-/// The index keeps what a session was born with apart from where it stands.
+/// The index keeps what is told of a session apart from where it stands. Its deadline is until when time leaves the
+/// session alone, which is not the deadline of the session.
 fn metadata(head: &Head) -> anyhow::Result<SessionMetadata> {
     let born = SessionMetadata::decode(head.summary.clone())
         .with_context(|| format!("the index of session {:?} is unreadable", head.session_id))?;
-    Ok(SessionMetadata { state: head.state, expires_at_unix_ms: head.deadline_ms, ..born })
+    Ok(SessionMetadata { state: head.state, ..born })
 }
 
 /// Prints sessions page by page; the columns fit the first page.
