@@ -1,10 +1,14 @@
-//! The standard gRPC health service: serving until the drain begins.
+//! Whether the server can accept messages, as `/readyz` and the standard gRPC health service tell it.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use macp_rpc::{history, plan, runtime};
 use tonic::server::NamedService;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use crate::context::Context;
 use crate::history::History;
 use crate::plan::Plan;
 use crate::runtime::Runtime;
@@ -15,6 +19,39 @@ const NAMES: [&str; 3] =
 
 /// The service that is there only where plans are executed.
 const PLANS: &str = <plan::Server<Plan> as NamedService>::NAME;
+
+/// How often the health service is told how the server is.
+const TOLD_EVERY: Duration = Duration::from_millis(500);
+
+/// Why the server cannot accept messages at the moment, if it cannot.
+pub(crate) fn unready(ctx: &Context) -> Option<&'static str> {
+    if ctx.drain.has_begun() {
+        Some("the server is shutting down")
+    } else if !ctx.engine.is_healthy() {
+        Some("the last write failed; reads go on, and writes as soon as the store takes them again")
+    } else if ctx.plans.as_ref().is_some_and(|plans| !plans.runs().is_writable()) {
+        Some("the last write to the journal of a run failed; runs go on as soon as their store takes writes again")
+    } else {
+        None
+    }
+}
+
+/// Tells the health service when the server becomes unready, and when it is ready again, until the drain begins.
+pub(crate) async fn follow(ctx: Arc<Context>, reporter: HealthReporter) {
+    let mut was_ready = true;
+    loop {
+        tokio::select! {
+            () = ctx.drain.begun() => return,
+            () = tokio::time::sleep(TOLD_EVERY) => {}
+        }
+        let ready = unready(&ctx).is_none();
+        if ready != was_ready && !ctx.drain.has_begun() {
+            let status = if ready { ServingStatus::Serving } else { ServingStatus::NotServing };
+            set(&reporter, ctx.plans.is_some(), status).await;
+            was_ready = ready;
+        }
+    }
+}
 
 pub(crate) async fn serve(reporter: &HealthReporter, plans: bool) {
     set(reporter, plans, ServingStatus::Serving).await;

@@ -11,6 +11,7 @@ use serde_json::json;
 use tonic::Status;
 
 use crate::context::Context;
+use crate::health;
 use crate::metrics::{CONTENT_TYPE, Observed};
 
 pub(crate) fn routes(ctx: Arc<Context>) -> Router {
@@ -22,16 +23,10 @@ pub(crate) fn routes(ctx: Arc<Context>) -> Router {
 }
 
 async fn ready(State(ctx): State<Arc<Context>>) -> Response {
-    let reason = if ctx.drain.has_begun() {
-        "the server is shutting down"
-    } else if !ctx.engine.is_healthy() {
-        "the last write failed; reads go on, and writes as soon as the store takes them again"
-    } else if ctx.plans.as_ref().is_some_and(|plans| !plans.runs().is_writable()) {
-        "the last write to the journal of a run failed; runs go on as soon as their store takes writes again"
-    } else {
-        return "ok".into_response();
-    };
-    refusal(StatusCode::SERVICE_UNAVAILABLE, reason)
+    match health::unready(&ctx) {
+        Some(reason) => refusal(StatusCode::SERVICE_UNAVAILABLE, reason),
+        None => "ok".into_response(),
+    }
 }
 
 async fn metrics(State(ctx): State<Arc<Context>>) -> Response {

@@ -136,6 +136,7 @@ impl Server {
             .layer(InflowLayer(inflow))
             .serve_with_incoming_shutdown(routes, connections, async move { drain.begun().await });
         let serving = tokio::spawn(serving);
+        tokio::spawn(health::follow(Arc::clone(&ctx), health.clone()));
         if let Some(plans) = &ctx.plans {
             plans.begin();
         }

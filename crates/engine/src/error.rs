@@ -28,6 +28,16 @@ pub enum Error {
     Internal,
 }
 
+impl Error {
+    /// The code that operators look for in logs, of what went wrong in the store.
+    pub(crate) fn store_code(&self) -> Option<&'static str> {
+        match self {
+            Error::Read(error) => Some(error.code()),
+            _ => None,
+        }
+    }
+}
+
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         Error::Read(failure.into())

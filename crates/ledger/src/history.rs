@@ -8,7 +8,7 @@ use std::fmt;
 use macp_wire::history::v1::Entry;
 
 use crate::checker::{Checker, Corruption, CorruptionKind};
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureKind};
 use crate::record::Record;
 use crate::store::{Head, Store};
 
@@ -24,6 +24,17 @@ pub enum ReadError {
     Failure(#[from] Failure),
     #[error(transparent)]
     Corruption(#[from] Corruption),
+}
+
+impl ReadError {
+    /// A stable name for logs and documents.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Failure(failure) => failure.code(),
+            Self::Corruption(_) => FailureKind::Corrupt.code(),
+        }
+    }
 }
 
 /// A session being read, up to where it ended when it was opened.

@@ -10,6 +10,9 @@ use macp_rpc::runtime;
 use macp_wire::v1::{GetSessionRequest, ListModesRequest, ListSessionsRequest, SendRequest, WatchSessionsRequest};
 use tonic::Code;
 use tonic::transport::Endpoint;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 use crate::common::*;
 
@@ -235,6 +238,9 @@ async fn wire_4_a_failed_write_is_an_internal_error_in_the_ack_and_readiness_tel
     let held: Arc<dyn Store> = Arc::clone(&store) as Arc<dyn Store>;
     let edge = Edge::on(held, |_| ()).await;
     edge.accept(start("s")).await;
+    let watched = HealthClient::new(edge.channel.clone()).watch(HealthCheckRequest::default()).await;
+    let mut health = watched.expect("a watch").into_inner();
+    assert_eq!(next(&mut health).await.status(), ServingStatus::Serving);
     store.set(|state| state.full = true);
     let ack = edge.refuse(proposal("s", "p"), "INTERNAL_ERROR").await;
     assert!(ack.error.expect("an error").message.contains("disk is full"));
@@ -246,9 +252,11 @@ async fn wire_4_a_failed_write_is_an_internal_error_in_the_ack_and_readiness_tel
     assert!(body.contains("macp_commit_failures_total 1"), "{body}");
     assert!(!body.contains("macp_sessions_open"), "what the store cannot say is left out");
     assert_eq!(edge.session("s").await.expect("reads go on").state, OPEN);
+    assert_eq!(next(&mut health).await.status(), ServingStatus::NotServing);
 
     store.set(|state| state.full = false);
     edge.accept(proposal("s", "p")).await;
+    assert_eq!(next(&mut health).await.status(), ServingStatus::Serving);
     let (head, _) = crate::http::get(edge.address(), "/readyz").await;
     assert!(head.starts_with("http/1.1 200"), "{head}");
     edge.shut_down().await;

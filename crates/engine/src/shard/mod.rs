@@ -154,7 +154,8 @@ impl<R> Shard<R> {
                 self.keep(session_id);
             }
             Err(error) => {
-                tracing::error!(session = &*session_id, %error, "session cannot be loaded");
+                let code = error.store_code();
+                tracing::error!(session = &*session_id, %error, code, "session cannot be loaded");
                 self.slots.remove(&session_id);
                 effects.extend(waiting.into_iter().map(|request| request.failed(error.clone())));
             }

@@ -14,6 +14,8 @@ fn kind(error: &Error) -> FailureKind {
     match error {
         Error::SqliteFailure(failure, _) => match failure.code {
             ErrorCode::DiskFull => FailureKind::DiskFull,
+            // The memory that connections share is a file too, and this is how SQLite says that it has no room for it.
+            _ if failure.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE => FailureKind::DiskFull,
             ErrorCode::ReadOnly | ErrorCode::PermissionDenied => FailureKind::ReadOnly,
             ErrorCode::SystemIoFailure | ErrorCode::CannotOpen | ErrorCode::FileLockingProtocolFailed => {
                 FailureKind::Io
