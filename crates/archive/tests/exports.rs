@@ -256,7 +256,7 @@ fn a_file_is_read_in_pages_of_bounded_size() {
     let mut envelopes = vec![decision("s").remove(0)];
     let text = "x".repeat(1_000_000);
     for number in 0..10 {
-        let payload = format!(r#"{{"proposal_id":"p{number}","option":"{text}"}}"#);
+        let payload = format!(r#"{{"proposal_id":"p{number}","option":"o","padding":"{text}"}}"#);
         envelopes.push(common::envelope("s", "Proposal", &format!("p{number}"), "alice", payload.as_bytes()));
     }
     let commands = envelopes.into_iter().map(|it| common::command(it, SignatureCheck::Absent)).collect();

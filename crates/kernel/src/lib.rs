@@ -16,6 +16,7 @@ mod binding;
 mod command;
 pub mod commitment;
 mod decide;
+mod lengths;
 mod lifecycle;
 mod limits;
 pub mod mode;
@@ -35,8 +36,9 @@ pub use binding::{Binding, Labels, PROTOCOL_VERSION, SCHEMA_MAJOR, SEMANTICS_REV
 pub use command::{Caller, Command, Credential, Input, Registered, Scope, SignatureCheck};
 pub use decide::{Accepted, Change, Outcome, Settled, Verdict, apply, decide, due, expire, step};
 pub use limits::{
-    ACTIVITY_SHOWN_MAX, CONTRIBUTION_BYTES_MAX, ID_BYTES_MAX, LABEL_BYTES_MAX, Limits, PARTICIPANTS_MAX,
-    REASON_BYTES_MAX, STANDARD_MESSAGE_ID_BYTES_MAX, SUSPEND_MS_DEFAULT, SignatureRule, TTL_MS_DEFAULT, TTL_MS_MAX,
+    ACTIVITY_SHOWN_MAX, CONTRIBUTION_BYTES_MAX, HANDOFF_ID_BYTES_MAX, ID_BYTES_MAX, LABEL_BYTES_MAX, Limits,
+    PARTICIPANTS_MAX, REASON_BYTES_MAX, STANDARD_MESSAGE_ID_BYTES_MAX, SUSPEND_MS_DEFAULT, SignatureRule,
+    TEXT_BYTES_MAX, TTL_MS_DEFAULT, TTL_MS_MAX,
 };
 pub use profile::{Profile, ProfileSetting, start_profile};
 pub use rejection::Rejection;

@@ -2,13 +2,22 @@
 
 use crate::{ProfileSetting, Rejection};
 
-/// Longest session id, message id, sender, participant, mode, message type, version and proposal id, in bytes.
+/// Longest session id, message id, sender, participant, mode, message type and version, and longest name or id in a payload,
+/// in bytes.
 /// Identifiers are kept in memory and shown to people; nothing sensible is longer.
 pub const ID_BYTES_MAX: usize = 256;
 
 /// Longest message id of a standard session, in bytes. The standard gives them no form, so this is generous; they are
 /// kept as digests.
 pub const STANDARD_MESSAGE_ID_BYTES_MAX: usize = 4096;
+
+/// Longest id of a handoff, in bytes: the id of the accept the runtime may write is made from it and must itself be a legal
+/// id.
+pub const HANDOFF_ID_BYTES_MAX: usize = ID_BYTES_MAX - crate::mode::standard::handoff::IMPLICIT_ID_PREFIX.len();
+
+/// Longest free text of a payload (intent, option, reason, rationale, title, summary and their like), in bytes. Text is for
+/// people to read; what is longer than a long document is an attachment, and payloads have fields for those.
+pub const TEXT_BYTES_MAX: usize = 65_536;
 
 /// Longest reason of a cancellation, in bytes: a reason is a sentence, not a document.
 pub const REASON_BYTES_MAX: usize = 4096;
@@ -38,12 +47,12 @@ pub const TTL_MS_DEFAULT: i64 = 60_000;
 /// Longest life a session may ask for: one day.
 pub const TTL_MS_MAX: i64 = 86_400_000;
 
-/// Holds an identifier, or another word that stays in memory, to [`ID_BYTES_MAX`].
-pub(crate) fn check_length(field: &str, word: &str) -> Result<(), Rejection> {
-    if word.len() <= ID_BYTES_MAX {
+/// Holds a field to its bound.
+pub(crate) fn check_length(field: &str, text: &str, bytes_max: usize) -> Result<(), Rejection> {
+    if text.len() <= bytes_max {
         return Ok(());
     }
-    Err(Rejection::invalid(format!("{field} is {} bytes long, at most {ID_BYTES_MAX} are allowed", word.len())))
+    Err(Rejection::invalid(format!("{field} is {} bytes long, at most {bytes_max} are allowed", text.len())))
 }
 
 /// What a server sets. Comes in as an argument, so that the same input under the same limits gets the same verdict.

@@ -6,8 +6,9 @@ use prost::Message;
 use super::{
     bind_sender, check_lengths, check_payload, check_rate, check_scope, check_signature, check_version, standard,
 };
+use crate::lengths::Bounded;
 use crate::limits::check_length;
-use crate::{Caller, Credential, Limits, Rejection, SignatureCheck};
+use crate::{Caller, Credential, ID_BYTES_MAX, Limits, Rejection, SignatureCheck};
 
 const SIGNAL: &str = "Signal";
 const PROGRESS: &str = "Progress";
@@ -75,9 +76,9 @@ fn screen_classic<'a>(envelope: &'a Envelope, caller: &'a Caller, limits: &Limit
 fn screen_standard<'a>(envelope: &'a Envelope, caller: &'a Caller, limits: &Limits) -> Result<&'a str, Rejection> {
     standard_shape(envelope, limits)?;
     let sender = bind_sender(envelope, caller)?;
-    check_length("session_id", &envelope.session_id)?;
-    check_length("sender", sender)?;
-    check_length("mode", &envelope.mode)?;
+    check_length("session_id", &envelope.session_id, ID_BYTES_MAX)?;
+    check_length("sender", sender, ID_BYTES_MAX)?;
+    check_length("mode", &envelope.mode, ID_BYTES_MAX)?;
     standard::check_message_id_length(envelope)?;
     Ok(sender)
 }
@@ -110,9 +111,9 @@ fn check_progress_shape(envelope: &Envelope) -> Result<(), Rejection> {
 }
 
 fn check_progress_payload(envelope: &Envelope) -> Result<(), Rejection> {
-    ProgressPayload::decode(envelope.payload.clone())
-        .map(|_| ())
-        .map_err(|error| Rejection::invalid(format!("payload of Progress: {error}")))
+    let payload = ProgressPayload::decode(envelope.payload.clone())
+        .map_err(|error| Rejection::invalid(format!("payload of Progress: {error}")))?;
+    payload.check_lengths()
 }
 
 fn check_signal_payload(envelope: &Envelope) -> Result<(), Rejection> {
@@ -124,5 +125,5 @@ fn check_signal_payload(envelope: &Envelope) -> Result<(), Rejection> {
     if payload.signal_type.trim().is_empty() {
         return Err(Rejection::invalid("signal_type is empty"));
     }
-    Ok(())
+    payload.check_lengths()
 }

@@ -12,7 +12,7 @@ use super::{
     check_signature, check_version, session_not_found, unknown_mode,
 };
 use crate::decide::{Verdict, due};
-use crate::limits::check_length;
+use crate::lengths::Bounded;
 use crate::profile::choose;
 use crate::session::Session;
 use crate::{
@@ -34,6 +34,7 @@ pub(crate) fn start(
     let mode = mode::find_classic(&envelope.mode).ok_or_else(|| unknown_mode(&envelope.mode))?;
     let payload = SessionStartPayload::decode(envelope.payload.clone())
         .map_err(|error| Rejection::invalid(format!("payload of SessionStart: {error}")))?;
+    payload.check_lengths()?;
     let ttl_ms = start_ttl(payload.ttl_ms)?;
     start_versions(mode, &payload)?;
     start_policy(&payload, registered)?;
@@ -172,14 +173,12 @@ pub fn stated_deadline(envelope: &Envelope) -> Option<i64> {
 fn start_versions(mode: mode::Kind, payload: &SessionStartPayload) -> Result<(), Rejection> {
     let offered = mode.spec().version;
     if !payload.mode_version.is_empty() && payload.mode_version != offered {
-        check_length("mode_version", &payload.mode_version)?;
         return Err(Rejection::invalid(format!(
             "mode_version {:?} is not offered here, {offered:?} is",
             payload.mode_version
         )));
     }
-    check_length("configuration_version", &payload.configuration_version)?;
-    check_length("policy_version", &payload.policy_version)
+    Ok(())
 }
 
 /// Classic sessions have no policies, and nothing may look governed that is not.
@@ -205,7 +204,6 @@ fn start_roster(payload: &SessionStartPayload) -> Result<Roster, Rejection> {
         if participant.is_empty() {
             return Err(Rejection::invalid("a participant's name is empty"));
         }
-        check_length("participant", participant)?;
     }
     Ok(Roster::new(payload.participants.iter().map(String::as_str)))
 }

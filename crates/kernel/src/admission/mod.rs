@@ -93,7 +93,7 @@ fn check_lengths(envelope: &Envelope, sender: &str) -> Result<(), Rejection> {
         ("mode", &envelope.mode),
         ("message_type", &envelope.message_type),
     ];
-    fields.iter().try_for_each(|(field, value)| check_length(field, value))
+    fields.iter().try_for_each(|(field, value)| check_length(field, value, ID_BYTES_MAX))
 }
 
 /// First part of step 5: what the credential may be used for.

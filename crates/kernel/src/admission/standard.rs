@@ -15,13 +15,14 @@ use super::{
 };
 use crate::binding::Labels;
 use crate::decide::{Verdict, due_in};
+use crate::lengths::Bounded;
 use crate::limits::check_length;
 use crate::mode::{self, Extension};
 use crate::policy::{self, Policy};
 use crate::session::Session;
 use crate::session_id::is_unguessable;
 use crate::{
-    Binding, Caller, Credential, Limits, PARTICIPANTS_MAX, Profile, Registered, Rejection, Roster,
+    Binding, Caller, Credential, ID_BYTES_MAX, Limits, PARTICIPANTS_MAX, Profile, Registered, Rejection, Roster,
     STANDARD_MESSAGE_ID_BYTES_MAX, SUSPEND_MS_DEFAULT, TTL_MS_MAX,
 };
 
@@ -151,21 +152,15 @@ pub(super) fn screen<'a>(envelope: &'a Envelope, caller: &'a Caller, limits: &Li
         ));
     }
     let sender = bind_sender(envelope, caller)?;
-    check_length("message_type", &envelope.message_type)?;
-    check_length("sender", sender)?;
+    check_length("message_type", &envelope.message_type, ID_BYTES_MAX)?;
+    check_length("sender", sender, ID_BYTES_MAX)?;
     check_message_id_length(envelope)?;
     Ok(sender)
 }
 
 /// The same for whatever the standard knows, Signals and Progress included.
 pub(super) fn check_message_id_length(envelope: &Envelope) -> Result<(), Rejection> {
-    if envelope.message_id.len() <= STANDARD_MESSAGE_ID_BYTES_MAX {
-        return Ok(());
-    }
-    Err(Rejection::invalid(format!(
-        "message_id is {} bytes long, at most {STANDARD_MESSAGE_ID_BYTES_MAX} are allowed",
-        envelope.message_id.len()
-    )))
+    check_length("message_id", &envelope.message_id, STANDARD_MESSAGE_ID_BYTES_MAX)
 }
 
 /// The shape of an envelope, whoever sends it. Signals and Progress have one of their own.
@@ -204,8 +199,10 @@ fn start_payload(envelope: &Envelope) -> Result<SessionStartPayload, Rejection> 
     if envelope.payload.is_empty() {
         return Err(Rejection::invalid("a SessionStart needs a payload"));
     }
-    SessionStartPayload::decode(envelope.payload.clone())
-        .map_err(|error| Rejection::invalid(format!("payload of SessionStart: {error}")))
+    let payload = SessionStartPayload::decode(envelope.payload.clone())
+        .map_err(|error| Rejection::invalid(format!("payload of SessionStart: {error}")))?;
+    payload.check_lengths()?;
+    Ok(payload)
 }
 
 /// The contract every start in a built-in or promoted mode is held to.
@@ -244,9 +241,8 @@ fn check_mode_version(
 ) -> Result<(), Rejection> {
     let offered = offered_version(kind, extension);
     if payload.mode_version.is_empty() || payload.mode_version == offered {
-        return check_length("configuration_version", &payload.configuration_version);
+        return Ok(());
     }
-    check_length("mode_version", &payload.mode_version)?;
     Err(Rejection::invalid(format!("mode_version {:?} is not offered here, {offered:?} is", payload.mode_version)))
 }
 
@@ -296,9 +292,6 @@ fn start_roster(payload: &SessionStartPayload) -> Result<Roster, Rejection> {
             "{} participants are listed, at most {PARTICIPANTS_MAX} are allowed",
             payload.participants.len()
         )));
-    }
-    for participant in &payload.participants {
-        check_length("participant", participant)?;
     }
     Ok(Roster::new(payload.participants.iter().map(String::as_str)))
 }

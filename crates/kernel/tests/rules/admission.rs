@@ -434,12 +434,14 @@ fn mode_2_progress_is_passed_on_and_never_history() {
     let payload = ProgressPayload { progress: 0.5, ..Default::default() }.encode_to_vec();
     let about_session = Envelope { mode: "decision".into(), ..with_payload("Progress", "m1", payload.clone()) };
     let about_nothing = Envelope { session_id: String::new(), ..envelope("Progress", "m1") };
+    let lengthy = ProgressPayload { progress_token: "x".repeat(257), ..Default::default() };
     let cases = [
         (about_session.clone(), "relayed"),
         (about_nothing.clone(), "relayed"),
         (with_payload("Progress", "m1", payload), "INVALID_ENVELOPE"),
         (Envelope { mode: "decision".into(), ..about_nothing }, "INVALID_ENVELOPE"),
-        (Envelope { payload: vec![0xff].into(), ..about_session }, "INVALID_ENVELOPE"),
+        (Envelope { payload: vec![0xff].into(), ..about_session.clone() }, "INVALID_ENVELOPE"),
+        (Envelope { payload: lengthy.encode_to_vec().into(), ..about_session }, "INVALID_ENVELOPE"),
     ];
     for (progress, expected) in cases {
         check_relay(Caller::anonymous(), &progress, expected);

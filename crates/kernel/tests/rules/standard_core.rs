@@ -198,7 +198,7 @@ fn std_core_7_unknown_fields_are_ignored() {
 #[test]
 fn std_core_11_the_contract_of_a_start() {
     type Spoil = fn(&mut SessionStartPayload);
-    let cases: [(&str, Spoil); 12] = [
+    let cases: [(&str, Spoil); 15] = [
         ("ttl 0", |start| start.ttl_ms = 0),
         ("a negative ttl", |start| start.ttl_ms = -1),
         ("a ttl of more than a day", |start| start.ttl_ms = 86_400_001),
@@ -213,6 +213,9 @@ fn std_core_11_the_contract_of_a_start() {
             start.participants = (0..=PARTICIPANTS_MAX).map(|number| format!("p{number}")).collect();
         }),
         ("a negative cap", |start| start.max_suspend_ms = -1),
+        ("too long an intent", |start| start.intent = "x".repeat(65_537)),
+        ("too long a uri", |start| start.roots.push(Root { uri: "x".repeat(65_537), name: "r".into() })),
+        ("too long a name of a root", |start| start.roots.push(Root { uri: "u".into(), name: "x".repeat(257) })),
     ];
     for (name, spoil) in cases {
         let mut spoilt = payload();
@@ -223,7 +226,7 @@ fn std_core_11_the_contract_of_a_start() {
     let most = SessionStartPayload {
         participants: (0..PARTICIPANTS_MAX).map(|number| format!("p{number}")).collect(),
         ttl_ms: 86_400_000,
-        intent: "x".repeat(100_000),
+        intent: "x".repeat(65_536),
         ..payload()
     };
     started(&most);
@@ -404,10 +407,13 @@ fn std_core_31_32_what_signals_and_progress_look_like() {
         ..envelope("Progress", "m")
     };
     let whole = ProgressPayload { progress: 0.5, ..ProgressPayload::default() }.encode_to_vec();
+    let unmeasured = ProgressPayload { progress: f64::NAN, total: f64::INFINITY, ..ProgressPayload::default() };
+    let told = |message| ProgressPayload { message, ..ProgressPayload::default() };
     let cases = [
         (signal(Vec::new()), true),
         (signal(named("done").encode_to_vec()), true),
         (signal(named(" ").encode_to_vec()), false),
+        (signal(named(&"x".repeat(257)).encode_to_vec()), false),
         (signal(b"\xff".to_vec()), false),
         (Envelope { session_id: SESSION.into(), ..signal(Vec::new()) }, false),
         (Envelope { mode: MODE.into(), ..signal(Vec::new()) }, false),
@@ -417,6 +423,10 @@ fn std_core_31_32_what_signals_and_progress_look_like() {
         (progress(MODE, SESSION, whole.clone()), true),
         (progress(MODE, "", whole.clone()), false),
         (progress(" ", SESSION, whole), false),
+        // A payload must decode, and nothing is asked of its numbers.
+        (progress("", "", unmeasured.encode_to_vec()), true),
+        (progress("", "", told("x".repeat(65_536)).encode_to_vec()), true),
+        (progress("", "", told("x".repeat(65_537)).encode_to_vec()), false),
         (progress(MODE, SESSION, b"\xff".to_vec()), false),
     ];
     for (ambient, taken) in cases {

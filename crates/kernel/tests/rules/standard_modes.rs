@@ -164,6 +164,105 @@ fn std_dec_a_decision() {
     assert_eq!(session.describe_mode()["phase"], "Committed");
 }
 
+/// What is as long as it may be is accepted and replays; one byte more is refused.
+#[test]
+fn std_mode_2_lengths_of_names_and_texts_in_payloads() {
+    use decision::v1::{EvaluationPayload, ObjectionPayload, ProposalPayload, VotePayload};
+    const REFUSED: &str = "INVALID_ENVELOPE";
+    let text = |more: usize| "x".repeat(65_536 + more);
+    let mut run = Run::start("macp.mode.decision.v1", &["a", "b"]);
+    let id = || "p1".to_owned();
+    let proposal = |option, rationale| ProposalPayload {
+        proposal_id: id(),
+        option,
+        rationale,
+        supporting_data: vec![b'x'; 800_000].into(),
+    };
+    run.expect("a", "Proposal", &proposal(text(1), text(0)), REFUSED);
+    run.expect("a", "Proposal", &proposal(text(0), text(1)), REFUSED);
+    run.accept("a", "Proposal", &proposal(text(0), text(0)));
+    let evaluation =
+        |reason| EvaluationPayload { proposal_id: id(), recommendation: "APPROVE".into(), confidence: 0.9, reason };
+    run.expect("b", "Evaluation", &evaluation(text(1)), REFUSED);
+    run.accept("b", "Evaluation", &evaluation(text(0)));
+    let objection = |reason| ObjectionPayload { proposal_id: id(), reason, severity: "low".into() };
+    run.expect("b", "Objection", &objection(text(1)), REFUSED);
+    run.accept("b", "Objection", &objection(text(0)));
+    let vote = |reason| VotePayload { proposal_id: id(), vote: "APPROVE".into(), reason };
+    run.expect("a", "Vote", &vote(text(1)), REFUSED);
+    run.accept("a", "Vote", &vote(text(0)));
+
+    let word = |more: usize| "x".repeat(256 + more);
+    let longest = CommitmentPayload {
+        commitment_id: word(0),
+        action: word(0),
+        authority_scope: word(0),
+        reason: text(0),
+        ..run.commitment("", true)
+    };
+    for too_long in [
+        CommitmentPayload { commitment_id: word(1), ..longest.clone() },
+        CommitmentPayload { action: word(1), ..longest.clone() },
+        CommitmentPayload { authority_scope: word(1), ..longest.clone() },
+        CommitmentPayload { reason: text(1), ..longest.clone() },
+    ] {
+        run.expect("lead", "Commitment", &too_long, REFUSED);
+    }
+    run.accept("lead", "Commitment", &longest);
+    assert_eq!(run.rebuilt().state(), State::Resolved);
+}
+
+/// Each mode reads its payloads by the one table, whatever the rest of a message.
+#[test]
+fn std_mode_2_every_mode_holds_its_payloads_to_their_lengths() {
+    const REFUSED: &str = "INVALID_ENVELOPE";
+    let text = || "x".repeat(65_537);
+    let word = || "x".repeat(257);
+
+    let mut run = Run::start("macp.mode.proposal.v1", &["lead", "b"]);
+    let offer = proposal::v1::ProposalPayload { proposal_id: "p".into(), ..Default::default() };
+    run.expect("lead", "Proposal", &proposal::v1::ProposalPayload { title: text(), ..offer.clone() }, REFUSED);
+    run.expect("lead", "Proposal", &proposal::v1::ProposalPayload { tags: vec![word()], ..offer.clone() }, REFUSED);
+    run.accept("lead", "Proposal", &offer);
+    run.expect("b", "Accept", &proposal::v1::AcceptPayload { proposal_id: "p".into(), reason: text() }, REFUSED);
+
+    let mut run = Run::start("macp.mode.task.v1", &["lead", "b"]);
+    let request = task::v1::TaskRequestPayload { task_id: "t".into(), ..Default::default() };
+    let instructed = task::v1::TaskRequestPayload { instructions: text(), ..request.clone() };
+    run.expect("lead", "TaskRequest", &instructed, REFUSED);
+    run.accept("lead", "TaskRequest", &request);
+    run.accept("b", "TaskAccept", &task::v1::TaskAcceptPayload { task_id: "t".into(), ..Default::default() });
+    let update = task::v1::TaskUpdatePayload { task_id: "t".into(), status: word(), ..Default::default() };
+    run.expect("b", "TaskUpdate", &update, REFUSED);
+
+    let mut run = Run::start("macp.mode.handoff.v1", &["lead", "b"]);
+    let offer = handoff::v1::HandoffOfferPayload {
+        handoff_id: "h".repeat(240),
+        target_participant: "b".into(),
+        ..Default::default()
+    };
+    let scoped = handoff::v1::HandoffOfferPayload { scope: text(), ..offer.clone() };
+    run.expect("lead", "HandoffOffer", &scoped, REFUSED);
+    let named = handoff::v1::HandoffOfferPayload { handoff_id: "h".repeat(241), ..offer.clone() };
+    run.expect("lead", "HandoffOffer", &named, REFUSED);
+    run.accept("lead", "HandoffOffer", &offer);
+
+    let mut run = Run::start("macp.mode.quorum.v1", &["lead", "b"]);
+    let request =
+        quorum::v1::ApprovalRequestPayload { request_id: "r".into(), required_approvals: 1, ..Default::default() };
+    let summed_up = quorum::v1::ApprovalRequestPayload { summary: text(), ..request.clone() };
+    run.expect("lead", "ApprovalRequest", &summed_up, REFUSED);
+    run.accept("lead", "ApprovalRequest", &request);
+    run.expect("b", "Approve", &quorum::v1::ApprovePayload { request_id: "r".into(), reason: text() }, REFUSED);
+
+    let mut run = Run::start("ext.multi_round.v1", &["lead"]);
+    let contribution = |value| multi_round::v1::ContributePayload { value };
+    run.expect("lead", "Contribute", &contribution(text()), REFUSED);
+    run.accept("lead", "Contribute", &contribution("x".repeat(65_536)));
+    let commitment = CommitmentPayload { authority_scope: word(), ..run.commitment("done", true) };
+    run.expect("lead", "Commitment", &commitment, REFUSED);
+}
+
 #[test]
 fn std_prop_a_negotiation() {
     use proposal::v1::{AcceptPayload, CounterProposalPayload, ProposalPayload};

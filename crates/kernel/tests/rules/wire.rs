@@ -4,10 +4,15 @@ use bytes::Bytes;
 use macp_kernel::{ACTIVITY_SHOWN_MAX, Caller, Limits, Settled, State};
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::codes::Code;
+use macp_wire::modes::decision::v1::{ProposalPayload, VotePayload};
 use macp_wire::v1::Envelope;
 use prost::Message;
+use serde_json::json;
 
-use crate::world::{NOW, SESSION, World, by, envelope, participants, proposal, refusal, start, start_with, word};
+use crate::world::{
+    NOW, SESSION, World, by, envelope, json, participants, proposal, refusal, start, start_with, vote, with_payload,
+    word,
+};
 
 #[test]
 fn wire_3_a_duplicate_tells_the_time_of_the_original_acceptance() {
@@ -119,6 +124,50 @@ fn wire_6_lengths_of_other_words_that_are_kept() {
         World::new().expect(start_with(&payload), expected);
         World::started(start()).expect(proposal("m1", &word), expected);
     }
+}
+
+/// Names and ids in payloads take 256 bytes, texts 64 KiB, in either encoding.
+#[test]
+fn wire_6_lengths_of_names_and_texts_in_payloads() {
+    let deliberated = || {
+        let mut world = World::started(start());
+        world.expect(proposal("p", "p1"), "accepted");
+        world.expect(vote("v", "p1"), "accepted");
+        world
+    };
+    let fields = [
+        ("Evaluation", "recommendation", 256),
+        ("Objection", "severity", 256),
+        ("Vote", "vote", 256),
+        ("Commitment", "commitment_id", 256),
+        ("Commitment", "action", 256),
+        ("Commitment", "authority_scope", 256),
+        ("Commitment", "mode_version", 256),
+        ("Proposal", "option", 65_536),
+        ("Proposal", "rationale", 65_536),
+        ("Evaluation", "reason", 65_536),
+        ("Objection", "reason", 65_536),
+        ("Vote", "reason", 65_536),
+        ("Commitment", "reason", 65_536),
+    ];
+    for (message_type, field, most) in fields {
+        let with = |length| json(message_type, "m", json!({ "proposal_id": "p1", field: "x".repeat(length) }));
+        deliberated().expect(with(most), "accepted");
+        let rejection = deliberated().refused(with(most + 1));
+        assert_eq!(rejection.code, Code::InvalidEnvelope);
+        let expected = format!("{field} is {} bytes long, at most {most} are allowed", most + 1);
+        assert_eq!(rejection.message, expected, "{message_type}");
+    }
+    for (length, expected) in [(65_536, "accepted"), (65_537, "INVALID_ENVELOPE")] {
+        let reason = "x".repeat(length);
+        let vote = VotePayload { proposal_id: "p1".into(), reason: reason.clone(), ..Default::default() };
+        deliberated().expect(with_payload("Vote", "m", vote.encode_to_vec()), expected);
+        let payload = SessionStartPayload { intent: reason, ..Default::default() };
+        World::new().expect(start_with(&payload), expected);
+    }
+    let attached =
+        ProposalPayload { proposal_id: "p2".into(), supporting_data: vec![b'x'; 900_000].into(), ..Default::default() };
+    deliberated().expect(with_payload("Proposal", "m", attached.encode_to_vec()), "accepted");
 }
 
 #[test]

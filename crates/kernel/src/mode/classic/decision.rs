@@ -18,7 +18,6 @@ use serde_json::json;
 use smol_str::SmolStr;
 
 use super::decode;
-use crate::limits::check_length;
 use crate::mode::{Determinism, Mode, Response, Spec, Start, View};
 use crate::{Profile, Rejection, SESSION_START};
 
@@ -153,7 +152,6 @@ fn judge_proposal(envelope: &Envelope) -> Result<Response<Change>, Rejection> {
     if payload.proposal_id.is_empty() {
         return Err(Rejection::invalid("a Proposal needs a proposal_id"));
     }
-    check_length("proposal_id", &payload.proposal_id)?;
     Ok(Response::Persist(Change::Proposed { proposal_id: payload.proposal_id.into() }))
 }
 
@@ -177,8 +175,6 @@ fn judge_vote(state: &State, envelope: &Envelope) -> Result<Response<Change>, Re
     if state.proposals.is_empty() {
         return Err(Rejection::invalid("there is no proposal to vote on"));
     }
-    check_length("proposal_id", &payload.proposal_id)?;
-    check_length("vote", &payload.vote)?;
     let vote = Vote { proposal_id: payload.proposal_id.into(), vote: payload.vote.into() };
     Ok(Response::Persist(Change::Voted { sender: SmolStr::new(&envelope.sender), vote }))
 }
@@ -195,6 +191,5 @@ fn check_proposed(state: &State, proposal_id: &str) -> Result<(), Rejection> {
     if state.proposals.contains(proposal_id) {
         return Ok(());
     }
-    check_length("proposal_id", proposal_id)?;
     Err(Rejection::invalid(format!("there is no proposal {proposal_id:?}")))
 }

@@ -8,9 +8,12 @@ use macp_wire::payload::{self, ClassicPayload};
 use macp_wire::v1::Envelope;
 
 use crate::Rejection;
+use crate::lengths::Bounded;
 
-/// Decodes a mode message's payload.
-fn decode<P: ClassicPayload>(envelope: &Envelope) -> Result<P, Rejection> {
-    payload::decode(&envelope.payload)
-        .map_err(|error| Rejection::invalid(format!("payload of {}: {error}", envelope.message_type)))
+/// Decodes a mode message's payload and holds it to its lengths.
+fn decode<P: ClassicPayload + Bounded>(envelope: &Envelope) -> Result<P, Rejection> {
+    let payload: P = payload::decode(&envelope.payload)
+        .map_err(|error| Rejection::invalid(format!("payload of {}: {error}", envelope.message_type)))?;
+    payload.check_lengths()?;
+    Ok(payload)
 }

@@ -15,7 +15,7 @@ use smol_str::SmolStr;
 use super::convergence::Strategy;
 use super::decode;
 use crate::mode::{Determinism, Mode, Response, Spec, Start, View};
-use crate::{CONTRIBUTION_BYTES_MAX, Profile, Rejection, SESSION_START};
+use crate::{Profile, Rejection, SESSION_START};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
@@ -82,12 +82,6 @@ impl Mode for MultiRound {
             return Ok(Response::NoOp);
         }
         let payload: ContributePayload = decode(envelope)?;
-        if payload.value.len() > CONTRIBUTION_BYTES_MAX {
-            return Err(Rejection::invalid(format!(
-                "the value is {} bytes long, at most {CONTRIBUTION_BYTES_MAX} are allowed",
-                payload.value.len()
-            )));
-        }
         let participant = view
             .roster
             .index_of(&envelope.sender)

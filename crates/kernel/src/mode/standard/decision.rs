@@ -22,7 +22,6 @@ use serde_json::json;
 use smol_str::SmolStr;
 
 use super::{COMMITMENT, Place, authorize_participant, check_not_blank, commitment, decode, names, sender_place};
-use crate::limits::check_length;
 use crate::mode::{Determinism, Mode, Response, Spec, Start, View};
 use crate::policy::evaluate::{self, Ballot, Ballots, DecisionFacts};
 use crate::{Profile, Rejection, SESSION_START};
@@ -214,7 +213,6 @@ fn judge_proposal(view: &View<'_>, state: &State, envelope: &Envelope) -> Result
     let payload: ProposalPayload = decode(envelope)?;
     check_not_blank("proposal_id", &payload.proposal_id)?;
     check_not_blank("option", &payload.option)?;
-    check_length("proposal_id", &payload.proposal_id)?;
     if state.proposals.contains_key(payload.proposal_id.as_str()) {
         return Err(Rejection::invalid(format!("there already is a proposal {:?}", payload.proposal_id)));
     }
@@ -289,7 +287,6 @@ impl State {
         if let Some((known, _)) = self.proposals.get_key_value(proposal_id) {
             return Ok(known.clone());
         }
-        check_length("proposal_id", proposal_id)?;
         Err(Rejection::invalid(format!("there is no proposal {proposal_id:?}")))
     }
 }

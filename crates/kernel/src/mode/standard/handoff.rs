@@ -31,7 +31,9 @@ use super::{
     find_place, sender_place, unknown_type,
 };
 use crate::mode::{Determinism, Mode, Response, Scheduled, Spec, Start, View};
-use crate::{ID_BYTES_MAX, Profile, Rejection, SESSION_START};
+use crate::{Profile, Rejection, SESSION_START};
+
+pub(crate) use implicit::ID_PREFIX as IMPLICIT_ID_PREFIX;
 
 /// A place in `offers`.
 type OfferAt = usize;
@@ -189,7 +191,6 @@ fn judge_offer(view: &View<'_>, state: &State, envelope: &Envelope) -> Result<Re
     let payload: HandoffOfferPayload = decode(envelope)?;
     check_not_empty("handoff_id", &payload.handoff_id)?;
     check_not_empty("target_participant", &payload.target_participant)?;
-    check_id_length(&payload.handoff_id)?;
     if state.by_id.contains_key(payload.handoff_id.as_str()) {
         return Err(Rejection::invalid(format!("there already is an offer {:?}", payload.handoff_id)));
     }
@@ -262,15 +263,6 @@ fn judge_commitment(view: &View<'_>, state: &State, envelope: &Envelope) -> Resu
     Ok(Response::Resolve(envelope.payload.clone()))
 }
 
-/// The id of the accept the runtime may write is made from the id of the offer and must itself be a legal id.
-fn check_id_length(handoff_id: &str) -> Result<(), Rejection> {
-    let most = ID_BYTES_MAX - implicit::ID_PREFIX.len();
-    if handoff_id.len() <= most {
-        return Ok(());
-    }
-    Err(Rejection::invalid(format!("handoff_id is {} bytes long, at most {most} are allowed", handoff_id.len())))
-}
-
 impl State {
     /// The offer that waits for an answer. Only the last one can.
     fn open(&self) -> Option<&Offer> {
@@ -281,7 +273,6 @@ impl State {
         if let Some(offer) = self.by_id.get(handoff_id) {
             return Ok(*offer);
         }
-        check_id_length(handoff_id)?;
         Err(Rejection::invalid(format!("there is no offer {handoff_id:?}")))
     }
 

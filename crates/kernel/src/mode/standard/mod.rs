@@ -18,6 +18,7 @@ pub mod task;
 use macp_wire::v1::Envelope;
 use prost::Message;
 
+use crate::lengths::Bounded;
 use crate::mode::View;
 use crate::{Rejection, Roster};
 
@@ -27,11 +28,13 @@ const COMMITMENT: &str = "Commitment";
 /// Place of a participant in the roster. A roster is bounded far below what this holds.
 type Place = u16;
 
-/// Reads the payload of a mode message. Attached bytes are shared with the envelope, not copied.
-fn decode<P: Message + Default>(envelope: &Envelope) -> Result<P, Rejection> {
-    P::decode(envelope.payload.clone()).map_err(|error| {
+/// Reads the payload of a mode message and holds it to its lengths. Attached bytes are shared with the envelope, not copied.
+fn decode<P: Message + Default + Bounded>(envelope: &Envelope) -> Result<P, Rejection> {
+    let payload = P::decode(envelope.payload.clone()).map_err(|error| {
         Rejection::invalid(format!("payload of {}: the payload is not valid protobuf: {error}", envelope.message_type))
-    })
+    })?;
+    payload.check_lengths()?;
+    Ok(payload)
 }
 
 fn find_place(roster: &Roster, name: &str) -> Option<Place> {

@@ -17,6 +17,7 @@ use serde_json::json;
 use smol_str::SmolStr;
 
 use super::{COMMITMENT, Place, authorize_initiator, authorize_participant, commitment, sender_place, unknown_type};
+use crate::limits::check_length;
 use crate::mode::{Determinism, Mode, Response, Spec, Start, View};
 use crate::{CONTRIBUTION_BYTES_MAX, Profile, Rejection, SESSION_START};
 
@@ -124,12 +125,7 @@ fn judge_contribution(view: &View<'_>, state: &State, envelope: &Envelope) -> Re
         return Err(Rejection::invalid("the session has converged and waits for its Commitment"));
     }
     let value = contribution::read(&envelope.payload)?;
-    if value.len() > CONTRIBUTION_BYTES_MAX {
-        return Err(Rejection::invalid(format!(
-            "the value is {} bytes long, at most {CONTRIBUTION_BYTES_MAX} are allowed",
-            value.len()
-        )));
-    }
+    check_length("value", &value, CONTRIBUTION_BYTES_MAX)?;
     let participant = sender_place(view, envelope)?;
     if state.values[usize::from(participant)].as_deref() == Some(value.as_str()) {
         return Ok(Response::NoOp);

@@ -31,7 +31,6 @@ use super::{
     COMMITMENT, Place, authorize_participant, check_not_blank, commitment, decode, find_place, names, sender_place,
     unknown_type,
 };
-use crate::limits::check_length;
 use crate::mode::{Determinism, Mode, Response, Spec, Start, View};
 use crate::policy::{Criterion, evaluate};
 use crate::{Profile, Rejection, SESSION_START};
@@ -276,7 +275,6 @@ impl Offer {
 impl State {
     fn check_new(&self, proposal_id: &str) -> Result<(), Rejection> {
         check_not_blank("proposal_id", proposal_id)?;
-        check_length("proposal_id", proposal_id)?;
         if self.by_id.contains_key(proposal_id) {
             return Err(Rejection::invalid(format!("there already is a proposal {proposal_id:?}")));
         }
@@ -287,7 +285,6 @@ impl State {
         if let Some(offer) = self.by_id.get(proposal_id) {
             return Ok(*offer);
         }
-        check_length("proposal_id", proposal_id)?;
         Err(Rejection::invalid(format!("there is no proposal {proposal_id:?}")))
     }
 

@@ -20,7 +20,6 @@ use super::{
     COMMITMENT, Place, authorize_initiator, authorize_participant, check_not_empty, commitment, decode, sender_place,
     unknown_type,
 };
-use crate::limits::check_length;
 use crate::mode::{Determinism, Mode, Response, Spec, Start, View};
 use crate::policy::evaluate;
 use crate::{Profile, Rejection, SESSION_START};
@@ -142,7 +141,6 @@ fn judge_request(view: &View<'_>, state: &State, envelope: &Envelope) -> Result<
         return Err(Rejection::invalid("a quorum session has one ApprovalRequest, and this one has had it"));
     }
     check_not_empty("request_id", &payload.request_id)?;
-    check_length("request_id", &payload.request_id)?;
     let (required, participants) = (u64::from(payload.required_approvals), view.roster.len() as u64);
     if required == 0 || required > participants {
         return Err(Rejection::invalid(format!("required_approvals is {required}, outside 1..={participants}")));

@@ -27,7 +27,6 @@ use super::{
     COMMITMENT, Place, authorize_initiator, authorize_participant, check_not_empty, check_own_name, commitment, decode,
     find_place, names, sender_place, unknown_type,
 };
-use crate::limits::check_length;
 use crate::mode::{Determinism, Mode, Response, Spec, Start, View};
 use crate::policy::evaluate;
 use crate::{Profile, Rejection, SESSION_START};
@@ -208,7 +207,6 @@ fn judge_request(view: &View<'_>, state: &State, envelope: &Envelope) -> Result<
         return Err(Rejection::invalid("a task session has one TaskRequest, and this one has had it"));
     }
     check_not_empty("task_id", &payload.task_id)?;
-    check_length("task_id", &payload.task_id)?;
     let requested_assignee = match payload.requested_assignee.as_str() {
         "" => None,
         name => Some(

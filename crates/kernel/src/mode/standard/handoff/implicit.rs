@@ -13,7 +13,7 @@ use crate::mode::{Scheduled, View};
 pub(super) const MESSAGE_TYPE: &str = "HandoffAccept";
 
 /// Starts the message id of every accept the runtime writes, and of nothing else.
-pub(super) const ID_PREFIX: &str = "implicit-accept:";
+pub(crate) const ID_PREFIX: &str = "implicit-accept:";
 
 const REASON: &str = "implicit accept (timeout)";
 
