@@ -1,5 +1,6 @@
 //! Replays a recorded trace file: every input gets the same verdict again, the refused ones too.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -55,8 +56,22 @@ pub struct TraceDifference {
     /// In the file, from 1.
     pub line: u64,
     pub session_id: String,
+    /// The session's last entry before the input; 0 when there was no session.
+    pub after_sequence: u64,
     pub expected: TracedVerdict,
     pub found: TracedVerdict,
+}
+
+impl fmt::Display for TraceDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TraceDifference { line, session_id, after_sequence, expected, found } = self;
+        write!(f, "line {line}, session {session_id}, ")?;
+        match after_sequence {
+            0 => f.write_str("before its first entry")?,
+            entry => write!(f, "after entry {entry}")?,
+        }
+        write!(f, ": recorded {expected}; decided again {found}")
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -126,8 +141,8 @@ pub fn replay_trace_with(
             Comparison::Incomplete => report.incomplete += 1,
             Comparison::Different { expected, found } => {
                 report.different += 1;
-                let session_id = event.session_id.clone();
-                on_difference(&TraceDifference { line: number, session_id, expected, found });
+                let Event { session_id, after_sequence, .. } = *event;
+                on_difference(&TraceDifference { line: number, session_id, after_sequence, expected, found });
             }
         }
     }

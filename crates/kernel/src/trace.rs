@@ -4,6 +4,7 @@
 //! Operational refusals are marked and not compared: a rate limit or a skewed clock cannot be reproduced later.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use macp_wire::history::v1::RecordedSignature;
@@ -112,6 +113,20 @@ pub enum TracedVerdict {
         code: String,
         operational: bool,
     },
+}
+
+/// As an operator reads it.
+impl fmt::Display for TracedVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TracedVerdict::Accepted => f.write_str("accepted"),
+            TracedVerdict::Relayed => f.write_str("passed on"),
+            TracedVerdict::Duplicate => f.write_str("duplicate"),
+            TracedVerdict::Unchanged => f.write_str("nothing to do"),
+            TracedVerdict::Rejected { code, operational: false } => write!(f, "rejected, {code}"),
+            TracedVerdict::Rejected { code, operational: true } => write!(f, "rejected, {code} (operational)"),
+        }
+    }
 }
 
 impl Event {

@@ -29,14 +29,14 @@ pub(super) fn run(path: &Path, quiet: bool, output: &Output) -> anyhow::Result<F
 }
 
 fn show(difference: &TraceDifference, output: &Output) -> io::Result<()> {
-    let TraceDifference { line, session_id, expected, found } = difference;
     if output.is_json() {
+        let TraceDifference { line, session_id, after_sequence, expected, found } = difference;
         return output.value(&json!({ "difference": {
-            "line": line, "session_id": session_id, "expected": expected, "found": found,
+            "line": line, "session_id": session_id, "after_sequence": after_sequence,
+            "expected": expected, "found": found,
         }}));
     }
-    let session_id = clean(session_id);
-    output.line(format!("line {line}, session {session_id}: recorded {expected:?}, decided again {found:?}"))
+    output.line(clean(&difference.to_string()))
 }
 
 fn conclude(report: &TraceReport, output: &Output) -> anyhow::Result<Finding> {

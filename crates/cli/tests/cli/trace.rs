@@ -57,6 +57,11 @@ fn replay_2_a_changed_trace_is_found() {
     assert_eq!(values.len(), 2, "{values:?}");
     assert_eq!(values[0]["difference"]["line"], line);
     assert_eq!(values[1]["report"]["verdict"], "diverged");
+    let told = macp(&["replay", &trace]).exits(1).stdout;
+    let verdicts = ": recorded rejected, MODE_NOT_SUPPORTED; decided again rejected, SESSION_NOT_FOUND";
+    let first = told.lines().next().expect("the difference");
+    assert!(first.starts_with(&format!("line {line}, session ")) && first.ends_with(verdicts), "{told}");
+    assert!(first.contains(", before its first entry"), "{told}");
 
     std::fs::write(&trace, text.replacen("\"at_ms\"", "\"at\"", 1)).unwrap();
     macp(&["replay", &trace]).exits(2);

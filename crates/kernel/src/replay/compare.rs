@@ -4,7 +4,8 @@ use std::fmt;
 
 use macp_wire::history::v1::Entry;
 
-use super::fields::{self, texts};
+use super::fields;
+use super::shown::excerpts;
 use crate::decide::Verdict;
 
 /// The first difference between a recorded decision and the same decision taken again.
@@ -43,7 +44,7 @@ pub(super) fn decision(recorded: &Entry, verdict: &Verdict) -> Divergence {
 
 /// The envelope belongs to another session than the history it stands in.
 pub(super) fn foreign(recorded: &Entry, session_id: &str, found: &str) -> Divergence {
-    divergence(recorded, "input.session_id", session_id, found)
+    divergence(recorded, "input.session_id", &format!("{session_id:?}"), &format!("{found:?}"))
 }
 
 /// Compares the entry made now with the recorded one, field by field.
@@ -59,6 +60,6 @@ pub(super) fn entries(recorded: &Entry, decided: &Entry) -> Option<Divergence> {
 }
 
 fn divergence(recorded: &Entry, field: &str, expected: &str, found: &str) -> Divergence {
-    let (expected, found) = texts(&expected, &found);
+    let (expected, found) = excerpts(expected, found);
     Divergence { sequence: recorded.sequence, ordinal: recorded.ordinal, field: field.to_owned(), expected, found }
 }

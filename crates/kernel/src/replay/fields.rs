@@ -1,25 +1,10 @@
 //! The first field in which two entries differ, by name, with both values cut to where they do.
 
-use std::fmt::{Debug, Write as _};
-
-use bytes::Bytes;
 use macp_wire::history::v1::entry::Input;
-use macp_wire::history::v1::{Binding, Entry, RecordedSignature, TtlExpired};
-use macp_wire::v1::{
-    Envelope, ModeDescriptor, PolicyDescriptor, Root, SessionCancelPayload, SessionResumePayload, SessionSuspendPayload,
-};
+use macp_wire::history::v1::{Binding, Entry, TtlExpired};
+use macp_wire::v1::{Envelope, SessionCancelPayload, SessionResumePayload, SessionSuspendPayload};
 
-/// Name of a field, and its two values as text.
-type Difference = (&'static str, (String, String));
-
-/// Longest text of a value: a payload may be a megabyte long, and a report is for people.
-const CHARACTERS_MAX: usize = 400;
-
-/// Bytes shown of a value that is none of text.
-const BYTES_SHOWN: usize = 48;
-
-/// What is shown of the part two values have in common, when the difference lies far behind their beginning.
-const LEAD: usize = 8;
+use super::shown::{Difference, Ending, shown};
 
 /// The first of the named fields that differs. The type is taken apart in full, so that a new field is not forgotten.
 macro_rules! first {
@@ -44,8 +29,6 @@ pub(super) fn difference(expected: &Entry, found: &Entry) -> Option<Difference> 
         terminal: _,
         synthetic,
     } = expected;
-    let ends =
-        |entry: &Entry| entry.terminal.as_ref().map(|terminal| (terminal.state, terminal.resolution_sha256.clone()));
     shown("sequence", sequence, &found.sequence)
         .or_else(|| shown("ordinal", ordinal, &found.ordinal))
         .or_else(|| shown("accepted_at_unix_ms", accepted_at_unix_ms, &found.accepted_at_unix_ms))
@@ -54,7 +37,7 @@ pub(super) fn difference(expected: &Entry, found: &Entry) -> Option<Difference> 
         .or_else(|| shown("signature", signature, &found.signature))
         .or_else(|| shown("synthetic", synthetic, &found.synthetic))
         .or_else(|| binding(expected.binding.as_deref(), found.binding.as_deref()))
-        .or_else(|| shown("terminal", &ends(expected), &ends(found)))
+        .or_else(|| shown("terminal", &Ending::of(expected), &Ending::of(found)))
 }
 
 fn input(expected: Option<&Input>, found: Option<&Input>) -> Option<Difference> {
@@ -129,81 +112,12 @@ fn binding(expected: Option<&Binding>, found: Option<&Binding>) -> Option<Differ
     }
 }
 
-fn shown<T: Shown>(field: &'static str, expected: &T, found: &T) -> Option<Difference> {
-    (expected != found).then(|| (field, T::texts(expected, found)))
-}
-
-/// How two unequal values are told apart.
-trait Shown: PartialEq + Debug {
-    fn texts(expected: &Self, found: &Self) -> (String, String) {
-        texts(expected, found)
-    }
-}
-
-impl Shown for bool {}
-impl Shown for i32 {}
-impl Shown for i64 {}
-impl Shown for u32 {}
-impl Shown for u64 {}
-impl Shown for &str {}
-impl Shown for String {}
-impl Shown for Vec<String> {}
-impl Shown for Vec<Root> {}
-impl Shown for Option<RecordedSignature> {}
-impl Shown for Option<PolicyDescriptor> {}
-impl Shown for Option<ModeDescriptor> {}
-impl Shown for Option<(i32, Bytes)> {}
-
-impl Shown for Bytes {
-    fn texts(expected: &Self, found: &Self) -> (String, String) {
-        let common = expected.iter().zip(found).take_while(|(expected, found)| expected == found).count();
-        let from = if common < BYTES_SHOWN { 0 } else { common - LEAD };
-        (hex(expected, from), hex(found, from))
-    }
-}
-
-/// Length and a few bytes, from an offset on.
-fn hex(bytes: &[u8], from: usize) -> String {
-    let mut text = format!("{} bytes", bytes.len());
-    if from > 0 {
-        write!(text, ", from byte {from}").expect("a String takes everything");
-    }
-    let rest = bytes.get(from..).unwrap_or_default();
-    if !rest.is_empty() {
-        text.push_str(": ");
-    }
-    for byte in rest.iter().take(BYTES_SHOWN) {
-        write!(text, "{byte:02x}").expect("a String takes everything");
-    }
-    if rest.len() > BYTES_SHOWN {
-        text.push('…');
-    }
-    text
-}
-
-/// Two values as they are printed, cut to where they differ.
-pub(super) fn texts(expected: &(impl Debug + ?Sized), found: &(impl Debug + ?Sized)) -> (String, String) {
-    let (expected, found) = (format!("{expected:?}"), format!("{found:?}"));
-    let common = expected.chars().zip(found.chars()).take_while(|(expected, found)| expected == found).count();
-    let from = if common < CHARACTERS_MAX { 0 } else { common - LEAD };
-    (excerpt(&expected, from), excerpt(&found, from))
-}
-
-fn excerpt(text: &str, from: usize) -> String {
-    let mut rest = text.chars().skip(from);
-    let mut excerpt = String::new();
-    if from > 0 {
-        excerpt.push('…');
-    }
-    excerpt.extend(rest.by_ref().take(CHARACTERS_MAX));
-    if rest.next().is_some() {
-        excerpt.push('…');
-    }
-    excerpt
-}
-
 #[cfg(test)]
 mod tests {
+    use macp_wire::history::v1::{ExpiryCause, Profile, RecordedSignature, Terminal};
+    use macp_wire::signature::v1::EnvelopeSignature;
+    use macp_wire::v1::{PolicyDescriptor, Root, SessionState};
+
     use super::*;
 
     fn with(envelope: Envelope) -> Entry {
@@ -229,11 +143,78 @@ mod tests {
         let expected = with(Envelope { message_id: "m1".into(), ..Envelope::default() });
         check(&expected, &found, "input.message_id", ["\"m1\"", "\"m2\""]);
         let expired = Entry { input: Some(Input::TtlExpired(TtlExpired::default())), ..Entry::default() };
-        check(&expected, &expired, "input", ["\"envelope\"", "\"ttl_expired\""]);
+        check(&expected, &expired, "input", ["envelope", "ttl_expired"]);
         let bound =
             |ttl_ms| Entry { binding: Some(Box::new(Binding { ttl_ms, ..Binding::default() })), ..Entry::default() };
         check(&bound(1), &bound(2), "binding.ttl_ms", ["1", "2"]);
-        check(&bound(1), &Entry::default(), "binding", ["\"present\"", "\"absent\""]);
+        check(&bound(1), &Entry::default(), "binding", ["present", "absent"]);
+    }
+
+    /// Names and hexadecimal digits, as people and other tools write them.
+    #[test]
+    fn values_are_readable() {
+        let ended = |state: SessionState, resolution: &'static [u8]| Entry {
+            terminal: Some(Terminal {
+                state: state.into(),
+                resolution_sha256: resolution.into(),
+                history_hash: "differs".into(),
+            }),
+            ..Entry::default()
+        };
+        let resolved = ended(SessionState::Resolved, b"\xfe\xc0\x01");
+        check(
+            &resolved,
+            &ended(SessionState::Resolved, b"\x0f\x5a"),
+            "terminal",
+            ["Resolved, resolution of SHA-256 fec001", "Resolved, resolution of SHA-256 0f5a"],
+        );
+        check(
+            &resolved,
+            &ended(SessionState::Expired, b""),
+            "terminal",
+            ["Resolved, resolution of SHA-256 fec001", "Expired, no resolution"],
+        );
+        let unknown = ended(SessionState::Resolved, b"");
+        let unknown = Entry { terminal: unknown.terminal.map(|it| Terminal { state: 77, ..it }), ..unknown };
+        check(&unknown, &Entry::default(), "terminal", ["state 77, no resolution", "not the end of the session"]);
+
+        let signed = |key_id: &str| Entry {
+            signature: Some(RecordedSignature {
+                signature: Some(EnvelopeSignature { key_id: key_id.into(), signature: vec![0xab; 3].into() }),
+                public_key: vec![0xcd; 2].into(),
+            }),
+            ..Entry::default()
+        };
+        let text = r#"key_id "k1", signature ababab, public_key cdcd"#;
+        check(&signed("k1"), &Entry::default(), "signature", [text, "none"]);
+        check(&signed("k1"), &signed("k2"), "signature", [text, r#"key_id "k2", signature ababab, public_key cdcd"#]);
+
+        let bound = |binding| Entry { binding: Some(Box::new(binding)), ..Entry::default() };
+        let profile = |profile: Profile| bound(Binding { profile: profile.into(), ..Binding::default() });
+        check(&profile(Profile::Classic), &profile(Profile::Standard), "binding.profile", ["classic", "standard"]);
+        let roots = |roots| bound(Binding { roots, ..Binding::default() });
+        let root = Root { uri: "file:///a".into(), name: "a".into() };
+        check(&roots(vec![root]), &roots(Vec::new()), "binding.roots", [r#"["a" at "file:///a"]"#, "[]"]);
+        let governed = |rules: &str| {
+            let policy = PolicyDescriptor { policy_id: "p".into(), rules: rules.into(), ..Default::default() };
+            bound(Binding { policy: Some(policy), ..Binding::default() })
+        };
+        let texts = ["{}", "{\"voting\":{}}"].map(|rules| {
+            format!(
+                r#"policy_id "p", mode "", description "", schema_version 0, registered_at_unix_ms 0, rules {rules}"#
+            )
+        });
+        check(&governed("{}"), &governed("{\"voting\":{}}"), "binding.policy", [&texts[0], &texts[1]]);
+        let expired = |cause: ExpiryCause| Entry {
+            input: Some(Input::TtlExpired(TtlExpired { cause: cause.into(), ..Default::default() })),
+            ..Entry::default()
+        };
+        check(
+            &expired(ExpiryCause::Unspecified),
+            &expired(ExpiryCause::SuspensionTime),
+            "input.cause",
+            ["deadline", "suspension_time"],
+        );
     }
 
     #[test]

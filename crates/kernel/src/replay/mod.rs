@@ -6,6 +6,7 @@
 
 mod compare;
 mod fields;
+mod shown;
 mod versions;
 mod what_if;
 

@@ -7,6 +7,7 @@ use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::history::v1::{Entry, TtlExpired, entry};
 use macp_wire::v1::{Envelope, Root, SessionState};
 use prost::Message;
+use sha2::{Digest, Sha256};
 
 use crate::world::{
     NOW, SESSION, World, by, commitment, contribute, envelope, multi_round, participants, proposal, start, start_with,
@@ -328,6 +329,29 @@ fn replay_6_a_changed_entry_diverges_and_is_located() {
             assert!(text.contains(part.as_str()), "{text}");
         }
     }
+}
+
+#[test]
+fn replay_6_a_divergence_reads_as_a_sentence() {
+    let world = decided();
+    let unknown = diverges(&world, 1, |entry| envelope_of(entry).message_type = "Unheard".into());
+    assert_eq!(
+        unknown.to_string(),
+        "diverged at entry 2 (ordinal 2), decision: expected accepted, found rejected, INVALID_ENVELOPE: the decision mode \
+         has no message type \"Unheard\""
+    );
+    let forged = diverges(&world, 3, |entry| {
+        entry.terminal.as_mut().expect("the last entry ends it").resolution_sha256 = vec![0xfe; 32].into();
+    });
+    let resolution = hex::encode(Sha256::digest(world.resolution()));
+    assert_eq!(
+        forged.to_string(),
+        format!(
+            "diverged at entry 4 (ordinal 4), terminal: expected Resolved, resolution of SHA-256 {}, found Resolved, \
+             resolution of SHA-256 {resolution}",
+            "fe".repeat(32)
+        )
+    );
 }
 
 #[test]
