@@ -1,4 +1,7 @@
 //! Is this history whole, and are its signatures good? Names the first bad entry.
+//!
+//! What an entry says is not judged here: whether a decision, or the hash of a resolution in the entry that ends a session,
+//! follows from what came before takes the rules of the mode, and those are replay's.
 
 use macp_kernel::signature;
 use macp_ledger::{Failure, Hash};

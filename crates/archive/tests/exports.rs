@@ -142,6 +142,41 @@ fn import_refuses_open_sessions_and_forged_ones() {
     assert!(store.head("s").expect("readable").is_none(), "a refused import left a trace");
 }
 
+/// The resolution is the mode's word, which the entries alone do not show: a false hash of it in a chain made anew is whole
+/// to `verify`, and replay finds it.
+#[test]
+fn a_forged_resolution_is_for_replay_to_find() {
+    let honest = store_with("s", 4);
+    let records = honest.read("s", 0, 10, usize::MAX).expect("readable");
+    let mut sealed: Vec<Record> = Vec::new();
+    for record in &records {
+        let mut entry = macp_ledger::record::open(&record.bytes).expect("an entry");
+        if let Some(terminal) = &mut entry.terminal {
+            terminal.resolution_sha256 = vec![0xfe; 32].into();
+        }
+        sealed.push(macp_ledger::record::seal(sealed.last().map(|record| &record.hash), &entry));
+    }
+    let store = MemoryStore::new();
+    let index = macp_ledger::IndexUpdate { open: false, deadline_ms: 0, state: 2, summary: None };
+    let append = Append { session_id: "s".into(), expected_sequence: 0, expected_hash: None, records: sealed, index };
+    store.append(&[append]).remove(0).expect("stored");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("s.jsonl");
+    std::fs::write(&path, export(&store, "s")).expect("written");
+
+    assert!(verify_file(&path).expect("readable").ok(), "the chain is good");
+    let mut source = Source::File(ExportFile::open(&path).expect("an export"));
+    match replay(&mut source, Options::default(), &mut |_| {}) {
+        Replay::Diverged { divergence, .. } => {
+            assert_eq!((divergence.sequence, divergence.field.as_str()), (4, "terminal"));
+            let forged = format!("Resolved, resolution of SHA-256 {}", "fe".repeat(32));
+            assert_eq!(divergence.expected, forged);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(import(&path, &MemoryStore::new()), Err(ImportError::Replay(_))));
+}
+
 #[test]
 fn import_refuses_a_suspended_session() {
     const SESSION: &str = "0190f5fe-7b1a-7c3e-8f00-3a7d2b1c4e5f";

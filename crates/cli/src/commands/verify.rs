@@ -21,6 +21,10 @@ const PAGE_SESSIONS: usize = 1_000;
 ///
 /// Follows the hash chain from the first entry to the last, checks the seal of an ended session and the signatures,
 /// and names the first bad entry. The history may be a session of a server, of a data directory, or an exported file.
+///
+/// This shows that nothing was changed since the chain was made, not that what it says follows from the rules: whoever
+/// can write a whole new chain can write a false outcome into it. `macp replay` checks the meaning, and so does
+/// `macp import`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
