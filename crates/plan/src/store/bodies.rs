@@ -138,6 +138,11 @@ pub(crate) fn put(store: &dyn Store, digest: &Digest, text: &str) -> Result<(), 
     Ok(())
 }
 
+/// How long a body is, 0 if it is not there. Whether it can be read is for whoever needs it to find out.
+pub(crate) fn size(store: &dyn Store, digest: &Digest) -> Result<u64, StoreError> {
+    Ok(store.document(BODIES, digest.as_str())?.map_or(0, |bytes| bytes.len() as u64))
+}
+
 /// The canonical text of a body, checked.
 pub(crate) fn text(store: &dyn Store, digest: &Digest) -> Result<Option<String>, StoreError> {
     let Some(bytes) = store.document(BODIES, digest.as_str())? else {

@@ -1,7 +1,8 @@
 //! Room for outputs: what one run keeps beside its journal is bounded, so that no run fills the disk of all (AOS-36).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
+use macp_ledger::Store;
 use macp_plan_core::cause::Cause;
 use macp_plan_core::digest::Digest;
 use macp_plan_core::journal::{Body, Output};
@@ -9,7 +10,7 @@ use serde_json::Value;
 
 use super::{Drive, Driven};
 use crate::skills::document;
-use crate::store::{Kept, StoreError, bodies};
+use crate::store::{Kept, StoreError, bodies, read};
 
 /// What the outputs of a run take that are kept apart. Not known yet where an earlier process may have kept some.
 #[derive(Debug)]
@@ -19,8 +20,7 @@ impl Drive<'_> {
     /// Keeps what a call gave. What cannot be kept gives a cause and a sentence about it instead.
     pub(super) async fn keep_within(&mut self, given: Value, cause: &Cause) -> Driven<Result<Kept, (Cause, String)>> {
         let bytes = document::size(&given).map_or(0, |bytes| bytes as u64);
-        // What stands in the journal is small, and there are few attempts.
-        let is_apart = bytes > bodies::INLINE_BYTES_MAX as u64;
+        let is_apart = is_apart(bytes);
         let bytes_max = self.shared.settings.run_output_bytes_max;
         let taken = self.room.0.unwrap_or_default();
         if is_apart && taken.saturating_add(bytes) > bytes_max {
@@ -52,17 +52,35 @@ impl Drive<'_> {
         if self.room.0.is_some() {
             return Ok(());
         }
-        let run_id = self.journal.run_id();
-        let run = self.shared.runs.load(run_id).await?.ok_or_else(|| StoreError::NoRun(run_id.to_owned()))?;
-        let kept: BTreeSet<Digest> = run.bodies().filter_map(own_output).cloned().collect();
-        let mut taken: u64 = 0;
-        for digest in kept {
-            let body = self.shared.runs.bodies().get(digest).await?;
-            taken = taken.saturating_add(body.and_then(|body| document::size(&body).ok()).unwrap_or(0) as u64);
-        }
+        let run_id = self.journal.run_id().to_owned();
+        let taken = self.shared.runs.blocking(move |store| taken(store, &run_id)).await?;
         self.room.0 = Some(taken);
         Ok(())
     }
+}
+
+/// What the attempts of a run have put beside its journal. Every one counts, as it did when it was kept, even where an
+/// output is the same as another.
+fn taken(store: &dyn Store, run_id: &str) -> Result<u64, StoreError> {
+    let run = read::load(store, run_id)?.ok_or_else(|| StoreError::NoRun(run_id.to_owned()))?;
+    let mut sizes: BTreeMap<&Digest, u64> = BTreeMap::new();
+    let mut taken: u64 = 0;
+    for digest in run.bodies().filter_map(own_output) {
+        let bytes = match sizes.get(digest) {
+            Some(bytes) => *bytes,
+            None => bodies::size(store, digest)?,
+        };
+        sizes.insert(digest, bytes);
+        if is_apart(bytes) {
+            taken = taken.saturating_add(bytes);
+        }
+    }
+    Ok(taken)
+}
+
+/// What stands in the journal is small, and there are few attempts.
+fn is_apart(bytes: u64) -> bool {
+    bytes > bodies::INLINE_BYTES_MAX as u64
 }
 
 /// The output an attempt of this run gave, if it is kept apart. What was taken over from another run is that run's.
