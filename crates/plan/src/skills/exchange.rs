@@ -53,6 +53,28 @@ pub(crate) struct Answer {
     pub(crate) body: Result<Bytes, Fault>,
     pub(crate) retry_after_ms: Option<u64>,
     pub(crate) redirects: u32,
+    /// It answers a GET that took the place of another method. Whoever redirected it so may have acted on that.
+    pub(crate) is_turned: bool,
+}
+
+impl Answer {
+    /// What the status says of the request that was asked for, which may not be the one it answers.
+    pub(crate) fn cause(&self) -> Cause {
+        let cause = Cause::HttpStatus { status: self.status };
+        if self.is_turned { unproven(cause) } else { cause }
+    }
+}
+
+/// What became of looking elsewhere proves nothing about the request that was answered with the advice to do so.
+fn unproven(cause: Cause) -> Cause {
+    if cause.proves_no_effect() { Cause::Unclassified } else { cause }
+}
+
+/// Where a request has been led.
+struct Reached {
+    response: Response,
+    redirects: u32,
+    is_turned: bool,
 }
 
 impl Exchange {
@@ -89,27 +111,30 @@ impl Exchange {
     pub(crate) async fn run(&self, request: Request, timeout: Duration) -> Result<Answer, Fault> {
         let deadline = Instant::now() + timeout;
         let host = host_of(&request.url);
-        let (response, redirects) = match tokio::time::timeout_at(deadline, self.reach(request)).await {
+        let reached = match tokio::time::timeout_at(deadline, self.reach(request)).await {
             Ok(reached) => reached?,
             Err(_elapsed) => return Err(late(&host, timeout)),
         };
+        let Reached { response, redirects, is_turned } = reached;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let retry_after_ms = headers.get(header::RETRY_AFTER).and_then(|value| wait_of(value, SystemTime::now()));
         let body = match tokio::time::timeout_at(deadline, self.read(&host, response)).await {
             Ok(body) => body,
             Err(_elapsed) => Err(late(&host, timeout)),
         };
-        Ok(Answer { status, headers, body, retry_after_ms, redirects })
+        Ok(Answer { status, headers, body, retry_after_ms, redirects, is_turned })
     }
 
     /// Follows redirects until there is an answer.
-    async fn reach(&self, mut request: Request) -> Result<(Response, u32), Fault> {
-        let mut redirects = 0;
+    async fn reach(&self, mut request: Request) -> Result<Reached, Fault> {
+        let (mut redirects, mut is_turned) = (0, false);
         loop {
-            self.egress.check_url(&request.url)?;
-            let response = self.send(&request).await?;
+            let response = self.send(&request).await.map_err(|fault| match is_turned {
+                true => Fault::new(unproven(fault.cause), format!("behind a redirect, {}", fault.message)),
+                false => fault,
+            })?;
             let (Some(most), Some(next)) = (request.redirects_max, redirect_of(&request.url, &response)) else {
-                return Ok((response, redirects));
+                return Ok(Reached { response, redirects, is_turned });
             };
             if redirects == most {
                 let host = host_of(&request.url);
@@ -117,11 +142,12 @@ impl Exchange {
                 return Err(Fault::new(Cause::TooManyRedirects, told));
             }
             redirects += 1;
-            turn(&mut request, response.status().as_u16(), next);
+            is_turned |= turn(&mut request, response.status().as_u16(), next);
         }
     }
 
     async fn send(&self, request: &Request) -> Result<Response, Fault> {
+        self.egress.check_url(&request.url)?;
         let mut sending =
             self.client.request(request.method.clone(), request.url.clone()).headers(request.headers.clone());
         if let Some(body) = &request.body {
@@ -170,13 +196,14 @@ fn redirect_of(url: &Url, response: &Response) -> Option<Url> {
     url.join(location).ok()
 }
 
-/// Makes of a request the one a redirect asks for.
-fn turn(request: &mut Request, status: u16, mut next: Url) {
+/// Makes of a request the one a redirect asks for. Says whether another method was turned into a GET.
+fn turn(request: &mut Request, status: u16, mut next: Url) -> bool {
     let becomes_get = match status {
         303 => request.method != Method::HEAD,
         301 | 302 => request.method == Method::POST,
         _ => false,
     };
+    let is_turned = becomes_get && request.method != Method::GET;
     if becomes_get {
         request.method = Method::GET;
         request.body = None;
@@ -197,6 +224,7 @@ fn turn(request: &mut Request, status: u16, mut next: Url) {
     let _ = next.set_password(None);
     next.set_fragment(None);
     request.url = next;
+    is_turned
 }
 
 pub(crate) const IDEMPOTENCY_KEY: &str = "idempotency-key";

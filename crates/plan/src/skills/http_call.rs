@@ -255,10 +255,10 @@ pub(crate) fn told(error: &secrets::Error) -> String {
 }
 
 fn observed(target: &str, answer: Answer, sent: usize, expect_json: bool) -> Observation {
-    let Answer { status, headers, body, retry_after_ms, redirects } = answer;
+    let mut cause = answer.cause();
+    let Answer { status, headers, body, retry_after_ms, redirects, .. } = answer;
     let answered = body.as_ref().map_or(0, Bytes::len);
     let mut output = json!({"status_code": status, "headers": told_headers(&headers)});
-    let mut cause = Cause::HttpStatus { status };
     let mut message = format!("{target} answered {status}");
     match body {
         Ok(body) => {

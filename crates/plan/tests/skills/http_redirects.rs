@@ -101,6 +101,35 @@ async fn a_redirect_cannot_lead_out_of_what_is_allowed() {
     }
 }
 
+/// AOS-42: who answers a POST with where to look next may have acted on it, whatever comes of looking there. Where the
+/// method stays, the first server asks to be left out, and the last one decides.
+#[tokio::test]
+async fn what_is_behind_a_redirect_proves_nothing_about_a_request_that_was_heard() {
+    let skill = http(&settings());
+    let nobody = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        format!("http://{}/", listener.local_addr().unwrap())
+    };
+    let seen = async |method: &str, status: u16, location: &str| {
+        let replies = vec![Reply::Bytes(redirect(status, location)), Reply::Bytes(answer(404, &[], "no"))];
+        let server = Server::start(replies).await;
+        call(&*skill, json!({"url": server.url("/"), "method": method}), PATIENT).await
+    };
+    for location in ["/there", "https://evil.example/", nobody.as_str()] {
+        for (method, status) in [("POST", 301), ("POST", 302), ("POST", 303), ("PUT", 303), ("DELETE", 303)] {
+            let seen = seen(method, status, location).await;
+            assert!(!seen.cause.proves_no_effect(), "{method} {status} {location}: {seen:?}");
+            expect_code(&*skill, &seen, "ERR_UNKNOWN");
+        }
+        for (method, status) in [("GET", 303), ("GET", 302), ("PUT", 302), ("POST", 307)] {
+            let seen = seen(method, status, location).await;
+            assert!(seen.cause.proves_no_effect(), "{method} {status} {location}: {seen:?}");
+        }
+    }
+    let there = seen("POST", 303, "/there").await;
+    assert_eq!((&there.details["upstream_status"], &there.output.unwrap()["body"]), (&json!(404), &json!("no")));
+}
+
 #[tokio::test]
 async fn what_is_confidential_stays_with_the_first_server() {
     let skill = http(&settings());
