@@ -8,6 +8,7 @@
 //! Only a skill that declares [`PERMISSION`] gets a client: an operator who withholds it must be able to rely on that.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -37,11 +38,19 @@ pub(crate) struct Client {
 /// The client of one dispatch. All requests of the dispatch share its time.
 #[derive(Clone, Copy)]
 pub struct Http<'a> {
-    client: Option<&'a Client>,
+    open: Option<Open<'a>>,
     secrets: &'a dyn Secrets,
     effect_keys: &'a [String],
     timeout: Duration,
     deadline: Instant,
+}
+
+/// What there is to call out with.
+#[derive(Clone, Copy)]
+pub(crate) struct Open<'a> {
+    pub(crate) client: &'a Client,
+    /// Whether a request of this dispatch may have taken effect.
+    pub(crate) acted: &'a AtomicBool,
 }
 
 /// One request.
@@ -110,12 +119,12 @@ impl From<Fault> for NoAnswer {
 
 impl<'a> Http<'a> {
     pub(crate) fn new(
-        client: Option<&'a Client>,
+        open: Option<Open<'a>>,
         secrets: &'a dyn Secrets,
         effect_keys: &'a [String],
         timeout: Duration,
     ) -> Self {
-        Self { client, secrets, effect_keys, timeout, deadline: Instant::now() + timeout }
+        Self { open, secrets, effect_keys, timeout, deadline: Instant::now() + timeout }
     }
 
     /// A client that reaches nothing, for calls that are made by hand.
@@ -126,12 +135,32 @@ impl<'a> Http<'a> {
 
     /// Sends a request once and reads its answer, within what is left of the call's time.
     pub async fn send(&self, request: Request) -> Result<Answer, NoAnswer> {
-        let invalid = |message: String| NoAnswer { cause: Cause::InputInvalid, message };
-        let Some(client) = self.client else {
+        let Some(Open { client, acted }) = self.open else {
             let message =
                 format!("there is no client: none is set up here, or the skill does not declare `{PERMISSION}`");
             return Err(NoAnswer { cause: Cause::EgressForbidden, message });
         };
+        let changes = !matches!(request.method, Method::GET | Method::HEAD);
+        let sent = self.exchange(client, request).await;
+        let proves = match &sent {
+            Ok(answer) => (Cause::HttpStatus { status: answer.status }).proves_no_effect(),
+            Err(no_answer) => no_answer.cause.proves_no_effect(),
+        };
+        if changes && !proves {
+            acted.store(true, Ordering::Relaxed);
+        }
+        match sent {
+            // What a skill reports is about the whole call: that this request did nothing says nothing of the others.
+            Err(NoAnswer { message, .. }) if proves && acted.load(Ordering::Relaxed) => {
+                let message = format!("after a request that may have taken effect, {message}");
+                Err(NoAnswer { cause: Cause::Unclassified, message })
+            }
+            sent => sent,
+        }
+    }
+
+    async fn exchange(&self, client: &Client, request: Request) -> Result<Answer, NoAnswer> {
+        let invalid = |message: String| NoAnswer { cause: Cause::InputInvalid, message };
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             let message = format!("the call has used up its {} ms", self.timeout.as_millis());
@@ -139,6 +168,10 @@ impl<'a> Http<'a> {
         }
         let request = self.prepared(client, request).map_err(|problem| problem.unwrap_or_else(invalid))?;
         let answer = client.exchange.run(request, left).await?;
+        if let cause @ Cause::Unclassified = answer.cause() {
+            let message = format!("behind a redirect, the answer was {}", answer.status);
+            return Err(NoAnswer { cause, message });
+        }
         let (status, headers, retry_after_ms) = (answer.status, answer.headers, answer.retry_after_ms);
         Ok(Answer { status, headers, body: answer.body?, retry_after_ms })
     }

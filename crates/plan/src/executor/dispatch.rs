@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use macp_plan_core::cause::Cause;
@@ -13,7 +14,7 @@ use tokio::task::AbortHandle;
 use tracing::Instrument;
 
 use super::secrecy::{self, Noted};
-use crate::outbound::Http;
+use crate::outbound::{Http, Open};
 use crate::registry::Registry;
 use crate::secrets::{REFERENCE, Secrets};
 use crate::skill::{Call, Observation};
@@ -70,7 +71,9 @@ pub(super) async fn call(dispatch: Dispatch, registry: &Registry, secrets: Arc<d
     let client = registry.client_of(skill.metadata()).cloned();
     let work = async move {
         let secrets = Noted::new(&*secrets);
-        let http = Http::new(client.as_ref(), &secrets, &effect_keys, timeout);
+        let acted = AtomicBool::new(false);
+        let open = client.as_ref().map(|client| Open { client, acted: &acted });
+        let http = Http::new(open, &secrets, &effect_keys, timeout);
         let effect_keys = &effect_keys;
         let call = Call { parameters: &parameters, timeout, effect_keys, secrets: &secrets, http, random_seed };
         let observation = skill.call(call).await;

@@ -41,7 +41,11 @@ impl MarkPaid {
         let url = call.parameters.get("url").and_then(Value::as_str).unwrap_or_default();
         let request =
             Request::new(Method::POST, url).header("authorization", "Bearer secret://token").body("{\"paid\":true}");
-        match call.http.send(request).await {
+        let mut told = call.http.send(request).await;
+        if let (Ok(_), Some(next)) = (&told, call.parameters.get("then").and_then(Value::as_str)) {
+            told = call.http.send(Request::new(Method::GET, next)).await;
+        }
+        match told {
             Ok(answer) => Observation::new(Cause::HttpStatus { status: answer.status }, "the shop answered")
                 .with_output(json!({"told": String::from_utf8_lossy(&answer.body)}))
                 .with_retry_after_ms(answer.retry_after_ms),
@@ -116,6 +120,19 @@ async fn the_client_of_a_skill_is_governed() {
     let undeclared = stage_of(MarkPaid::with_permissions(&[]));
     undeclared.run(&plan(&server.url("/orders/7"))).await.ends("ERR_POLICY_VIOLATION", 0, 0);
     assert_eq!(server.requests().len(), requests.len());
+}
+
+/// AOS-42: what a skill reports is about the whole call. A request that was never sent does not undo the one before it.
+#[tokio::test]
+async fn a_later_request_that_fails_proves_nothing_about_an_earlier_one() {
+    for (status, code) in [(200, "ERR_UNKNOWN"), (404, "ERR_POLICY_VIOLATION")] {
+        let server = Server::answering(answer(status, &[], "")).await;
+        let mut plan = plan(&server.url("/orders/7"));
+        plan["steps"][0]["parameters"]["then"] = json!("https://evil.example/");
+        let stage = Stage::new(registry(&settings())).with(MarkPaid::new()).secret("token", SECRET);
+        stage.run(&plan).await.ends(code, 0, 0).replays();
+        server.only_request();
+    }
 }
 
 /// A whole plan under a virtual clock, and a script made of what happened to it.
