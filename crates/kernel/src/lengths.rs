@@ -46,8 +46,8 @@ bounds! {
         free: ttl_ms, context;
     }
     v1::CommitmentPayload {
-        name: commitment_id, action, authority_scope, mode_version, policy_version, configuration_version;
-        text: reason;
+        name: commitment_id, authority_scope, mode_version, policy_version, configuration_version;
+        text: action, reason;
         superseded: supersedes;
         free: outcome_positive;
     }
@@ -81,8 +81,8 @@ bounds! {
     handoff::v1::HandoffAcceptPayload { handoff_id: handoff_id; name: accepted_by; text: reason; free: implicit; }
     handoff::v1::HandoffDeclinePayload { handoff_id: handoff_id; name: declined_by; text: reason; }
     quorum::v1::ApprovalRequestPayload {
-        name: request_id, action;
-        text: summary;
+        name: request_id;
+        text: action, summary;
         free: details, required_approvals;
     }
     quorum::v1::ApprovePayload { name: request_id; text: reason; }

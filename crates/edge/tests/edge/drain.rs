@@ -111,7 +111,7 @@ async fn a_client_that_does_not_read_is_cut_off_after_the_timeout() {
     let edge = Edge::with(|settings| settings.drain_timeout = Duration::from_millis(300)).await;
     edge.accept(start("s")).await;
     for index in 0..40 {
-        let payload = format!(r#"{{"proposal_id":"p","rationale":"{}"}}"#, "x".repeat(1_000_000));
+        let payload = format!(r#"{{"proposal_id":"p","supporting_data":"{}"}}"#, "x".repeat(1_000_000));
         edge.accept(envelope("s", &format!("p{index}"), "Proposal", payload)).await;
     }
     let export = macp_wire::history::v1::ExportSessionRequest { session_id: "s".into() };

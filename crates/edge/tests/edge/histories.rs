@@ -100,7 +100,7 @@ async fn ext_3_a_page_fits_into_a_message_however_large_its_entries() {
     let edge = Edge::start().await;
     edge.accept(start("s")).await;
     for index in 0..8 {
-        let payload = format!(r#"{{"proposal_id":"p","rationale":"{}"}}"#, "x".repeat(1_000_000));
+        let payload = format!(r#"{{"proposal_id":"p","supporting_data":"{}"}}"#, "x".repeat(1_000_000));
         edge.accept(envelope("s", &format!("p{index}"), "Proposal", payload)).await;
     }
     let (mut pages, mut entries, mut after) = (0, 0, 0);
@@ -199,7 +199,7 @@ async fn who_stops_reading_does_not_keep_others_from_their_histories() {
     let edge = Edge::with(|settings| settings.stalled_reader_timeout = Duration::from_millis(100)).await;
     edge.accept(start("s")).await;
     for index in 0..10 {
-        let payload = format!(r#"{{"proposal_id":"p","rationale":"{}"}}"#, "x".repeat(1_000_000));
+        let payload = format!(r#"{{"proposal_id":"p","supporting_data":"{}"}}"#, "x".repeat(1_000_000));
         edge.accept(envelope("s", &format!("p{index}"), "Proposal", payload)).await;
     }
     // More than may be read at once, each on a connection of its own so that they share no window.

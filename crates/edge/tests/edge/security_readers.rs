@@ -53,7 +53,7 @@ async fn one_caller_who_does_not_read_leaves_places_to_others() {
     // Open to all, and longer than what is buffered on the way to a client.
     edge.accept_as(&alice, Envelope { sender: String::new(), ..start("s") }).await;
     for index in 0..10 {
-        let payload = format!(r#"{{"proposal_id":"p","rationale":"{}"}}"#, "x".repeat(1_000_000));
+        let payload = format!(r#"{{"proposal_id":"p","supporting_data":"{}"}}"#, "x".repeat(1_000_000));
         let proposal = envelope("s", &format!("p{index}"), "Proposal", payload);
         edge.accept_as(&alice, Envelope { sender: String::new(), ..proposal }).await;
     }

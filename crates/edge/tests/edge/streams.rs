@@ -207,7 +207,7 @@ async fn rpc_7_who_reads_too_slowly_is_told_so() {
     assert_eq!(delivered(next(&mut deliveries).await).message_type, "SessionStart");
     // Large envelopes fill the transport's windows, which a reader that pauses does not empty.
     for index in 0..120 {
-        let payload = format!(r#"{{"proposal_id":"p","rationale":"{}"}}"#, "x".repeat(200_000));
+        let payload = format!(r#"{{"proposal_id":"p","supporting_data":"{}"}}"#, "x".repeat(200_000));
         edge.accept(envelope("s", &format!("p{index}"), "Proposal", payload)).await;
     }
     let status = loop {

@@ -30,7 +30,6 @@ fn wire_6_names_and_ids_in_payloads() {
         ID_BYTES_MAX,
         &[
             ("commitment_id", |it, word| it.commitment_id = word),
-            ("action", |it, word| it.action = word),
             ("authority_scope", |it, word| it.authority_scope = word),
             ("policy_version", |it, word| it.policy_version = word),
             ("supersedes.session_id", |it, word| {
@@ -42,7 +41,9 @@ fn wire_6_names_and_ids_in_payloads() {
     check::<decision::v1::ObjectionPayload>(ID_BYTES_MAX, &[("severity", |it, word| it.severity = word)]);
     check::<proposal::v1::ProposalPayload>(ID_BYTES_MAX, &[("tags", |it, word| it.tags = vec!["t".into(), word])]);
     check::<task::v1::TaskFailPayload>(ID_BYTES_MAX, &[("error_code", |it, word| it.error_code = word)]);
-    check::<quorum::v1::ApprovalRequestPayload>(ID_BYTES_MAX, &[("action", |it, word| it.action = word)]);
+    check::<quorum::v1::ApprovalRequestPayload>(ID_BYTES_MAX, &[("request_id", |it, word| it.request_id = word)]);
+    check::<quorum::v1::ApprovalRequestPayload>(TEXT_BYTES_MAX, &[("action", |it, word| it.action = word)]);
+    check::<v1::CommitmentPayload>(TEXT_BYTES_MAX, &[("action", |it, word| it.action = word)]);
     check::<handoff::v1::HandoffContextPayload>(
         HANDOFF_ID_BYTES_MAX,
         &[("handoff_id", |it, word| it.handoff_id = word)],

@@ -195,14 +195,14 @@ fn std_mode_2_lengths_of_names_and_texts_in_payloads() {
     let word = |more: usize| "x".repeat(256 + more);
     let longest = CommitmentPayload {
         commitment_id: word(0),
-        action: word(0),
+        action: text(0),
         authority_scope: word(0),
         reason: text(0),
         ..run.commitment("", true)
     };
     for too_long in [
         CommitmentPayload { commitment_id: word(1), ..longest.clone() },
-        CommitmentPayload { action: word(1), ..longest.clone() },
+        CommitmentPayload { action: text(1), ..longest.clone() },
         CommitmentPayload { authority_scope: word(1), ..longest.clone() },
         CommitmentPayload { reason: text(1), ..longest.clone() },
     ] {

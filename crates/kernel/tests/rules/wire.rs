@@ -140,7 +140,7 @@ fn wire_6_lengths_of_names_and_texts_in_payloads() {
         ("Objection", "severity", 256),
         ("Vote", "vote", 256),
         ("Commitment", "commitment_id", 256),
-        ("Commitment", "action", 256),
+        ("Commitment", "action", 65_536),
         ("Commitment", "authority_scope", 256),
         ("Commitment", "mode_version", 256),
         ("Proposal", "option", 65_536),
