@@ -343,6 +343,13 @@ fn nothing_is_reached_unless_it_is_allowed() {
     let found = macp(&["--json", "plan", "freeze", &authored, "--skill-permission", "files:read"]).exits(1).value();
     assert_eq!(found["findings"][0]["code"], "ERR_PERMISSION_DENIED", "{found:#}");
     macp(&["plan", "lint", &authored, "--skill-permission", "files:read,network:outbound"]).exits(0);
+    macp(&["plan", "lint", &authored, "--skill-permission", ""]).exits(1);
+    let by_variable = |text: &str| {
+        let mut lint = command();
+        crate::support::run(lint.args(["plan", "lint", &authored]).env("MACP_SKILL_PERMISSIONS", text))
+    };
+    by_variable("files:read").exits(1);
+    by_variable("").exits(0);
 
     let off = Server::with(command().args(["serve", "--listen", "127.0.0.1:0", "--memory", "--plans=false"]));
     off.macp(&["run", "start", &plan]).exits(2);
