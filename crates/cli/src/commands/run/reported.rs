@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use macp_archive::{FileError, ReadError, Source};
-use macp_plan::export::ExportedRun;
+use macp_plan::export::{ExportedRun, ReportError};
 use macp_plan::session::{NotAReport, PlanSearch, ReportReading, Reported, execution_session_id};
 use macp_plan_core::digest::Digest;
 use macp_wire::canonical;
@@ -63,7 +63,7 @@ impl ReportPlace {
         };
         let reported = reported.map_err(not_a_report)?;
         let plan = self.plan_of(&reported, is_file).await?;
-        ExportedRun::of_report(reported, plan).map_err(|error| damaged(error.into()))
+        ExportedRun::of_report(reported, plan).map_err(not_enough)
     }
 
     async fn plan_of(&self, reported: &Reported, is_file: bool) -> Result<Value, Unreadable> {
@@ -146,6 +146,14 @@ fn pages<E>(
 fn not_a_report(error: NotAReport) -> Unreadable {
     match error {
         NotAReport::OtherSession => Unreadable::Failed(error.into()),
+        error => damaged(error.into()),
+    }
+}
+
+/// What the session does not tell is no damage to what it does.
+fn not_enough(error: ReportError) -> Unreadable {
+    match error {
+        ReportError::Empty | ReportError::ByDigest => Unreadable::Failed(error.into()),
         error => damaged(error.into()),
     }
 }
