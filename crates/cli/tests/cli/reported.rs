@@ -64,6 +64,10 @@ fn a_lost_run_is_told_by_its_session_and_imported_again() {
         assert_eq!(verified, macp(&["--json", "run", "verify", &kept]).exits(0).value());
         macp(&["run", "replay", &told, "--from-session", "--plan", known]).exits(0);
     }
+    // Anyone may start a session that looks like one of the executor's.
+    let args = ["run", "verify", &told, "--from-session", "--plan", &plan, "--reporter", "somebody-else"];
+    let foreign = macp(&args).exits(1);
+    assert!(format!("{foreign:?}").contains("no report of"), "{foreign:?}");
     let planless = macp(&["run", "show", &told, "--from-session"]).exits(2);
     assert!(planless.stderr.contains("--plan"), "{planless:?}");
 

@@ -30,6 +30,10 @@ pub(crate) struct SessionArgs {
     /// committed to the plan is read from the same place
     #[arg(long, value_name = "FILE", requires = "from_session")]
     plan: Option<PathBuf>,
+    /// With --from-session: who reports runs there, as `execution_identity` says. Anyone can start a session that looks
+    /// like a report; nobody else can start one as this
+    #[arg(long, value_name = "NAME", default_value = "macp-executor")]
+    reporter: String,
 }
 
 /// Where the report of a run is, and its plan.
@@ -38,12 +42,17 @@ pub(crate) struct ReportPlace {
     target: String,
     place: PlaceArgs,
     plan: Option<PathBuf>,
+    reporter: String,
 }
 
 impl SessionArgs {
     pub(crate) fn of(&self, run: &str, place: &PlaceArgs) -> Option<ReportPlace> {
-        let (target, place, plan) = (run.to_owned(), place.clone(), self.plan.clone());
-        self.from_session.then_some(ReportPlace { target, place, plan })
+        self.from_session.then(|| ReportPlace {
+            target: run.to_owned(),
+            place: place.clone(),
+            plan: self.plan.clone(),
+            reporter: self.reporter.clone(),
+        })
     }
 }
 
@@ -62,6 +71,10 @@ impl ReportPlace {
             Err(error) => Err(error),
         };
         let reported = reported.map_err(not_a_report)?;
+        if reported.initiator != self.reporter {
+            let (initiator, reporter) = (&reported.initiator, &self.reporter);
+            return Err(damaged(anyhow!("this is no report of {reporter:?}: {initiator:?} started the session")));
+        }
         let plan = self.plan_of(&reported, is_file).await?;
         ExportedRun::of_report(reported, plan).map_err(not_enough)
     }
