@@ -32,11 +32,9 @@ macro_rules! bounds {
 
 bounds! {
     v1::SessionStartPayload {
-        text: intent;
         names: participants;
         name: mode_version, configuration_version;
-        roots: roots;
-        free: policy_version, ttl_ms, context_id, extensions, max_suspend_ms;
+        free: intent, roots, policy_version, ttl_ms, context_id, extensions, max_suspend_ms;
     }
     classic::v1::SessionStartPayload {
         text: intent;

@@ -55,23 +55,23 @@ fn wire_6_names_and_ids_in_payloads() {
     );
     check::<v1::SessionStartPayload>(
         ID_BYTES_MAX,
-        &[
-            ("participants", |it, word| it.participants = vec!["a".into(), word]),
-            ("a root's name", |it, word| it.roots = vec![v1::Root { name: word, ..Default::default() }]),
-        ],
+        &[("participants", |it, word| it.participants = vec!["a".into(), word])],
+    );
+    check::<classic::v1::SessionStartPayload>(
+        ID_BYTES_MAX,
+        &[("a root's name", |it, word| it.roots = vec![v1::Root { name: word, ..Default::default() }])],
     );
 }
 
 #[test]
 fn wire_6_texts_in_payloads() {
-    check::<v1::SessionStartPayload>(
+    check::<classic::v1::SessionStartPayload>(
         TEXT_BYTES_MAX,
         &[
             ("intent", |it, text| it.intent = text),
             ("a root's uri", |it, text| it.roots = vec![v1::Root { uri: text, ..Default::default() }]),
         ],
     );
-    check::<classic::v1::SessionStartPayload>(TEXT_BYTES_MAX, &[("intent", |it, text| it.intent = text)]);
     check::<v1::CommitmentPayload>(TEXT_BYTES_MAX, &[("reason", |it, text| it.reason = text)]);
     check::<decision::v1::ProposalPayload>(
         TEXT_BYTES_MAX,

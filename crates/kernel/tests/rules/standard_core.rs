@@ -198,7 +198,7 @@ fn std_core_7_unknown_fields_are_ignored() {
 #[test]
 fn std_core_11_the_contract_of_a_start() {
     type Spoil = fn(&mut SessionStartPayload);
-    let cases: [(&str, Spoil); 15] = [
+    let cases: [(&str, Spoil); 12] = [
         ("ttl 0", |start| start.ttl_ms = 0),
         ("a negative ttl", |start| start.ttl_ms = -1),
         ("a ttl of more than a day", |start| start.ttl_ms = 86_400_001),
@@ -213,9 +213,6 @@ fn std_core_11_the_contract_of_a_start() {
             start.participants = (0..=PARTICIPANTS_MAX).map(|number| format!("p{number}")).collect();
         }),
         ("a negative cap", |start| start.max_suspend_ms = -1),
-        ("too long an intent", |start| start.intent = "x".repeat(65_537)),
-        ("too long a uri", |start| start.roots.push(Root { uri: "x".repeat(65_537), name: "r".into() })),
-        ("too long a name of a root", |start| start.roots.push(Root { uri: "u".into(), name: "x".repeat(257) })),
     ];
     for (name, spoil) in cases {
         let mut spoilt = payload();
@@ -226,7 +223,8 @@ fn std_core_11_the_contract_of_a_start() {
     let most = SessionStartPayload {
         participants: (0..PARTICIPANTS_MAX).map(|number| format!("p{number}")).collect(),
         ttl_ms: 86_400_000,
-        intent: "x".repeat(65_536),
+        intent: "x".repeat(100_000),
+        roots: vec![Root { uri: "x".repeat(100_000), name: "x".repeat(1_000) }],
         ..payload()
     };
     started(&most);
