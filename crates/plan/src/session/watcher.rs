@@ -36,7 +36,7 @@ const BATCH: usize = 256;
 /// Index rows read at once.
 const PAGE: usize = 1_024;
 
-/// How often what failed is tried again and the checkpoint moves.
+/// How often what failed is tried again and the checkpoint is looked at.
 const TICK: Duration = Duration::from_secs(5);
 
 /// How soon the index is gone through after events were lost; not at once, since more may be about to be.
@@ -45,6 +45,9 @@ const GAP_PAUSE: Duration = Duration::from_millis(250);
 /// What the checkpoint stays behind the clock: an entry is accepted a while before those who watch hear of it, and
 /// clocks are set back a little now and then.
 const CHECKPOINT_LAG_MS: i64 = 60_000;
+
+/// How far the clock moves before the checkpoint follows: a server with nothing to do must not write all the time.
+const CHECKPOINT_EVERY_MS: u64 = 60_000;
 
 pub(super) struct Watcher {
     session_runs: SessionRuns,
@@ -57,11 +60,21 @@ pub(super) struct Watcher {
     behind: bool,
     /// Events were lost since the last tick.
     gap: bool,
+    /// The checkpoint as it was last kept.
+    checkpoint_ms: Option<i64>,
 }
 
 impl Watcher {
     pub(super) fn new(session_runs: SessionRuns, events: Receiver<Arc<Lifecycle>>) -> Self {
-        Self { session_runs, events, waiting: BTreeMap::new(), unfollowed: BTreeSet::new(), behind: true, gap: false }
+        Self {
+            session_runs,
+            events,
+            waiting: BTreeMap::new(),
+            unfollowed: BTreeSet::new(),
+            behind: true,
+            gap: false,
+            checkpoint_ms: None,
+        }
     }
 
     pub(super) async fn run(mut self) {
@@ -150,7 +163,10 @@ impl Watcher {
             self.deal_with(waiting.into_values().collect()).await;
             if !self.behind && self.waiting.is_empty() && self.events.is_empty() {
                 let at_ms = self.session_runs.shared.engine.now_ms().saturating_sub(CHECKPOINT_LAG_MS);
-                self.session_runs.shared.notes.set_checkpoint(at_ms).await?;
+                if self.checkpoint_ms.is_none_or(|last_ms| at_ms.abs_diff(last_ms) >= CHECKPOINT_EVERY_MS) {
+                    self.session_runs.shared.notes.set_checkpoint(at_ms).await?;
+                    self.checkpoint_ms = Some(at_ms);
+                }
             }
             Ok::<_, StoreError>(())
         };
