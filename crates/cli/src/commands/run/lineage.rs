@@ -30,12 +30,12 @@ pub(crate) struct Args {
 /// Where relatives are looked up.
 enum Registry {
     Server(Box<Client>),
-    Directory(SqliteStore),
+    Directory(Box<SqliteStore>),
 }
 
 pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding> {
     let registry = match args.place.data() {
-        Some(directory) => Registry::Directory(open_store(directory)?),
+        Some(directory) => Registry::Directory(Box::new(open_store(directory)?)),
         None => Registry::Server(Box::new(args.place.server.connect().await?)),
     };
     let mut root = registry.run(&args.run).await?;
@@ -93,7 +93,7 @@ impl Registry {
                 Ok(answer.summary.context("the server's answer has no summary")?.into())
             }
             Registry::Directory(store) => {
-                let run = read::load(store, run_id)?.with_context(|| format!("there is no run {run_id:?}"))?;
+                let run = read::load(&**store, run_id)?.with_context(|| format!("there is no run {run_id:?}"))?;
                 Ok(run.summary.into())
             }
         }
@@ -118,7 +118,7 @@ impl Registry {
                 let query = Query { of_run_id: Some(run_id.to_owned()), ..Query::default() };
                 let mut after: Option<String> = None;
                 loop {
-                    let page = list::list(store, &query, after.as_deref(), PAGE_RUNS)?;
+                    let page = list::list(&**store, &query, after.as_deref(), PAGE_RUNS)?;
                     runs.extend(page.runs.into_iter().map(Listed::from));
                     match page.next {
                         Some(next) => after = Some(next),
