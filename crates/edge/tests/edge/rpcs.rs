@@ -169,7 +169,7 @@ async fn wire_5_the_payload_limit_is_inclusive_and_more_is_refused_in_the_ack() 
 
 /// A Proposal of a given length.
 fn padded(length: usize) -> Vec<u8> {
-    let (head, tail) = (r#"{"proposal_id":"p","rationale":""#, r#""}"#);
+    let (head, tail) = (r#"{"proposal_id":"p","padding":""#, r#""}"#);
     format!("{head}{}{tail}", "x".repeat(length - head.len() - tail.len())).into_bytes()
 }
 
