@@ -7,10 +7,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use anyhow::Context;
-use macp_edge::{Server, Settings};
+use macp_edge::{PlanSettings, Server, Settings};
 use macp_ledger::SqliteStore;
 use macp_rpc::runtime::Client;
 use tonic::transport::{Channel, Endpoint};
+
+/// Where `macp serve` keeps the runs of plans, inside its data directory.
+const PLANS: &str = "plans";
 
 /// A server process, ended when dropped.
 #[derive(Debug)]
@@ -76,7 +79,9 @@ impl Drop for Process {
 /// Runs the real server until it is killed; its first line says where it listens.
 pub async fn serve_real(data: &Path, resident_sessions_max: usize) -> anyhow::Result<()> {
     let store = Arc::new(SqliteStore::open(data)?);
-    let mut settings = Settings { listen: ([127, 0, 0, 1], 0).into(), ..Settings::default() };
+    let runs = Arc::new(SqliteStore::open(data.join(PLANS))?);
+    let plans = Some(PlanSettings::new(runs));
+    let mut settings = Settings { listen: ([127, 0, 0, 1], 0).into(), plans, ..Settings::default() };
     settings.engine.resident_sessions_max = resident_sessions_max;
     let server = Server::start(settings, store).await?;
     println!("{}", server.local_addr());
