@@ -137,7 +137,7 @@ fn authorized<'a>(
     };
     let allowed = by_role
         || identity == binding.initiator
-        || (binding.profile == Profile::Standard
+        || (binding.mode.spec().commits_by_policy
             && may_commit(&binding.policy, &binding.initiator, &binding.roster, identity));
     if !allowed {
         return Err(Rejection::forbidden(format!("{identity:?} may not {action} this session")));

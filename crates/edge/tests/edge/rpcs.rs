@@ -266,11 +266,12 @@ async fn rpc_5_the_manifest_is_the_runtimes_own() {
         assert_eq!(manifest.input_content_types, ["application/macp-envelope+proto"]);
         assert_eq!(manifest.output_content_types, ["application/macp-envelope+proto"]);
     }
+    // The classic protocol has no use for the name; by the standard, there is no other manifest.
     let request = GetManifestRequest { agent_id: "somebody".into() };
-    for request in [Request::new(request.clone()), authorized("alice", request)] {
-        let status = edge.runtime.clone().get_manifest(request).await.expect_err("unknown");
-        assert_eq!((status.code(), code(&status)), (Code::NotFound, "AGENT_NOT_FOUND"));
-    }
+    let manifest = edge.runtime.clone().get_manifest(request.clone()).await.expect("a manifest").into_inner().manifest;
+    assert_eq!(manifest.expect("a manifest").agent_id, "referee");
+    let status = edge.runtime.clone().get_manifest(authorized("alice", request)).await.expect_err("unknown");
+    assert_eq!((status.code(), code(&status)), (Code::NotFound, "AGENT_NOT_FOUND"));
     edge.shut_down().await;
 }
 
@@ -312,6 +313,7 @@ async fn rpc_6_modes_are_listed_with_full_descriptors() {
         assert_eq!(mode.terminal_message_types, ["Commitment"]);
     }
     assert_eq!(modes[5].mode, "macp.mode.multi_round.v1");
+    assert_eq!(modes[5].message_types, ["Contribute"]);
     for mode in &modes {
         assert_eq!(mode.mode_version, "1.0.0");
         assert!(!mode.description.is_empty() && !mode.schema_uris.is_empty());

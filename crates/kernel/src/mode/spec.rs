@@ -46,6 +46,9 @@ pub struct Spec {
     pub participant_model: &'static str,
     pub message_types: &'static [&'static str],
     pub terminal_message_types: &'static [&'static str],
+    /// Whether the session's policy says who may commit, and with that who may end or pause the session. Otherwise it is
+    /// the initiator, whatever the policy says.
+    pub commits_by_policy: bool,
 }
 
 impl Spec {

@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use macp_kernel::mode::Extension;
+use macp_kernel::policy::Policy;
 use macp_kernel::replay::Replayer;
 use macp_kernel::{
-    Caller, Command, ID_BYTES_MAX, Input, LABEL_BYTES_MAX, PARTICIPANTS_MAX, Position, Registered,
-    STANDARD_MESSAGE_ID_BYTES_MAX, SUSPEND_MS_DEFAULT, Scope, SignatureCheck, State, due,
+    Caller, Command, ID_BYTES_MAX, Input, LABEL_BYTES_MAX, Limits, PARTICIPANTS_MAX, Position, Registered,
+    STANDARD_MESSAGE_ID_BYTES_MAX, SUSPEND_MS_DEFAULT, Scope, SignatureCheck, State, due, step,
 };
 use macp_wire::history::v1::entry;
 use macp_wire::modes::decision::v1::{ProposalPayload, VotePayload};
 use macp_wire::v1::{
-    CommitmentPayload, CommitmentRef, Envelope, ModeDescriptor, ProgressPayload, Root, SessionStartPayload,
-    SignalPayload,
+    CommitmentPayload, CommitmentRef, Envelope, ModeDescriptor, PolicyDescriptor, ProgressPayload, Root,
+    SessionStartPayload, SignalPayload,
 };
 use prost::Message;
 
@@ -465,6 +466,33 @@ fn std_core_34_signals_are_rated_and_held_to_the_modes_of_their_credential() {
     assert!(world.relay(restricted(&[MODE, ""]), &signal).is_ok());
     let over_rate = Caller { over_rate: true, ..Caller::identified("alice") };
     assert_eq!(code(world.relay(over_rate, &signal)).err(), Some("RATE_LIMITED"));
+}
+
+/// Where the policy has no say in who commits, it has none in who ends or pauses the session either.
+#[test]
+fn std_rpc_10_in_a_multi_round_session_the_policy_lets_nobody_else_end_it() {
+    let rules = r#"{"commitment":{"authority":"any_participant"}}"#;
+    for (mode, expected) in [(MODE, "accepted"), ("ext.multi_round.v1", "FORBIDDEN")] {
+        let descriptor = PolicyDescriptor {
+            policy_id: "policy.open".into(),
+            mode: "*".into(),
+            rules: rules.into(),
+            schema_version: 1,
+            ..PolicyDescriptor::default()
+        };
+        let policy = Some(Arc::new(Policy::read(descriptor).expect("a policy")));
+        let registered = Registered { policy, extension: None };
+        let start = SessionStartPayload { policy_version: "policy.open".into(), ..payload() };
+        let envelope = Envelope { mode: mode.into(), ..message("SessionStart", "start", &start) };
+        let input = Input::Envelope { envelope, signature: SignatureCheck::Absent, registered };
+        let mut session = None;
+        let by = |sender: &str, input| Command { caller: Caller::identified(sender), input };
+        let started = step(&mut session, &by("alice", input), NOW, &Limits::default()).settled;
+        assert_eq!(word(&started), "accepted", "{started:?}");
+        let cancelled =
+            step(&mut session, &by("bob", Input::Cancel { reason: String::new() }), NOW, &Limits::default());
+        assert_eq!(word(&cancelled.settled), expected, "{mode}");
+    }
 }
 
 /// Bookkeeping has a sequence and no ordinal.

@@ -87,6 +87,7 @@ impl Mode for Decision {
         participant_model: "declared",
         message_types: &[SESSION_START, "Proposal", "Evaluation", "Objection", "Vote", "Commitment"],
         terminal_message_types: &["Commitment"],
+        commits_by_policy: false,
     };
 
     fn start(_start: &Start<'_>) -> Result<State, Rejection> {

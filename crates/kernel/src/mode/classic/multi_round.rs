@@ -15,7 +15,7 @@ use smol_str::SmolStr;
 use super::convergence::Strategy;
 use super::decode;
 use crate::mode::{Determinism, Mode, Response, Spec, Start, View};
-use crate::{Profile, Rejection, SESSION_START};
+use crate::{Profile, Rejection};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
@@ -57,8 +57,9 @@ impl Mode for MultiRound {
         description: "Participants contribute values, round after round, until they converge.",
         determinism: Determinism::SemanticDeterministic,
         participant_model: "closed",
-        message_types: &[SESSION_START, "Contribute"],
+        message_types: &["Contribute"],
         terminal_message_types: &["Contribute"],
+        commits_by_policy: false,
     };
 
     fn check_context(start: &Start<'_>) -> Result<(), Rejection> {

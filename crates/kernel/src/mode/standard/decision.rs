@@ -112,6 +112,7 @@ impl Mode for Decision {
         participant_model: "declared",
         message_types: &[SESSION_START, "Proposal", "Evaluation", "Objection", "Vote", COMMITMENT],
         terminal_message_types: &[COMMITMENT],
+        commits_by_policy: true,
     };
 
     /// Under an empty roster nobody can propose, so such a session only ever expires or is cancelled.

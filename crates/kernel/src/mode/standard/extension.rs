@@ -60,6 +60,7 @@ impl Mode for PassThrough {
         participant_model: "declared",
         message_types: &[],
         terminal_message_types: &[COMMITMENT],
+        commits_by_policy: false,
     };
 
     fn start(_start: &Start<'_>) -> Result<State, Rejection> {

@@ -102,6 +102,7 @@ impl Mode for Handoff {
             COMMITMENT,
         ],
         terminal_message_types: &[COMMITMENT],
+        commits_by_policy: true,
     };
 
     fn start(start: &Start<'_>) -> Result<State, Rejection> {

@@ -65,6 +65,7 @@ impl Mode for MultiRound {
         participant_model: "peer",
         message_types: &[SESSION_START, "Contribute", COMMITMENT],
         terminal_message_types: &[COMMITMENT],
+        commits_by_policy: false,
     };
 
     fn start(start: &Start<'_>) -> Result<State, Rejection> {

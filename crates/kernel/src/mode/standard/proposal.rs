@@ -108,6 +108,7 @@ impl Mode for Proposal {
         participant_model: "peer",
         message_types: &[SESSION_START, "Proposal", "CounterProposal", "Accept", "Reject", "Withdraw", COMMITMENT],
         terminal_message_types: &[COMMITMENT],
+        commits_by_policy: true,
     };
 
     fn start(start: &Start<'_>) -> Result<State, Rejection> {

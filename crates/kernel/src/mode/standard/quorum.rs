@@ -70,6 +70,7 @@ impl Mode for Quorum {
         participant_model: "quorum",
         message_types: &[SESSION_START, "ApprovalRequest", "Approve", "Reject", "Abstain", COMMITMENT],
         terminal_message_types: &[COMMITMENT],
+        commits_by_policy: true,
     };
 
     fn start(start: &Start<'_>) -> Result<State, Rejection> {

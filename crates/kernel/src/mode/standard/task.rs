@@ -113,6 +113,7 @@ impl Mode for Task {
             COMMITMENT,
         ],
         terminal_message_types: &[COMMITMENT],
+        commits_by_policy: true,
     };
 
     fn start(start: &Start<'_>) -> Result<State, Rejection> {
