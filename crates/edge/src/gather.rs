@@ -15,6 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::transport::server::Connected;
 
+use crate::greeting::Greeting;
+
 /// What is worth a write of its own, in bytes.
 const ENOUGH_BYTES: usize = 8 * 1024;
 
@@ -34,13 +36,14 @@ pub(crate) struct Gather<C> {
     in_vain: u8,
     /// Writes since it last gave way.
     at_once: u8,
+    greeting: Greeting,
     /// A place among the connections there may be, given back with this one.
     _place: Option<OwnedSemaphorePermit>,
 }
 
 impl<C> Gather<C> {
-    pub(crate) fn new(connection: C, place: Option<OwnedSemaphorePermit>) -> Self {
-        Gather { connection, gave_way: None, in_vain: 0, at_once: 0, _place: place }
+    pub(crate) fn new(connection: C, greeting: Greeting, place: Option<OwnedSemaphorePermit>) -> Self {
+        Gather { connection, gave_way: None, in_vain: 0, at_once: 0, greeting, _place: place }
     }
 
     /// Ready when it is time to write. A task that wakes itself goes to the end of the line.
@@ -62,7 +65,13 @@ impl<C> Gather<C> {
 
 impl<C: AsyncRead + Unpin> AsyncRead for Gather<C> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.connection).poll_read(cx, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.connection).poll_read(cx, buffer);
+        self.greeting.heard(buffer.filled().len() - before);
+        match read {
+            Poll::Pending => self.greeting.poll_silence(cx).map(Err),
+            ready => ready,
+        }
     }
 }
 
@@ -106,15 +115,34 @@ impl<C: Connected> Connected for Gather<C> {
 mod tests {
     use std::future::poll_fn;
     use std::task::Waker;
+    use std::time::Duration;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     use super::*;
 
+    fn patient() -> Greeting {
+        Greeting::within(Duration::from_secs(3_600))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_stops_in_the_middle_of_its_first_words_is_not_waited_for() {
+        for (first, ends) in [("", true), ("PRI * HTTP/2.0", true), ("GET /healthz HTTP/1.1\r\n\r\n", false)] {
+            let (near, mut far) = duplex(64);
+            let mut near = Gather::new(near, Greeting::within(Duration::from_secs(30)), None);
+            far.write_all(first.as_bytes()).await.expect("written");
+            let mut read = vec![0; first.len()];
+            near.read_exact(&mut read).await.expect("read");
+            let more = tokio::time::timeout(Duration::from_secs(60), near.read_u8()).await;
+            let ended = matches!(more, Ok(Err(error)) if error.kind() == io::ErrorKind::TimedOut);
+            assert_eq!(ended, ends, "{first:?}");
+        }
+    }
+
     #[tokio::test]
     async fn a_small_write_lets_other_tasks_go_first_and_a_large_one_does_not() {
         let (near, mut far) = duplex(2 * ENOUGH_BYTES);
-        let mut near = Gather::new(near, None);
+        let mut near = Gather::new(near, patient(), None);
         let large = vec![1; ENOUGH_BYTES];
         for (bytes, turns) in [(&b"small"[..], 2), (&large, 1), (b"more", 2)] {
             let mut polls = 0;
@@ -137,9 +165,9 @@ mod tests {
         polls.expect("it gives way once") + 1
     }
 
-    #[test]
-    fn a_connection_that_is_alone_stops_giving_way_until_it_is_not() {
-        let mut gather = Gather::new(tokio::io::empty(), None);
+    #[tokio::test]
+    async fn a_connection_that_is_alone_stops_giving_way_until_it_is_not() {
+        let mut gather = Gather::new(tokio::io::empty(), patient(), None);
         for _ in 0..IN_VAIN_MAX {
             assert_eq!(polls(&mut gather, 0), 2);
         }

@@ -2,7 +2,8 @@
 //!
 //! A request is decoded before anyone knows who sent it, so what many of them hold meanwhile is bounded for all
 //! together. Bytes count from their arrival until the request is whole, which is when they belong to its handler.
-//! Streams are not counted: each holds one message at a time, and whoever opens one is known by then.
+//! Streams are not counted: each holds one message at a time, and whoever opens one is known by then; those of
+//! reflection, which anyone may open, take short messages only.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -20,6 +20,7 @@ mod attached;
 mod context;
 mod drain;
 mod gather;
+mod greeting;
 mod guard;
 mod health;
 mod history;

@@ -15,6 +15,7 @@ use tokio_stream::Stream;
 use tonic::transport::server::TcpIncoming;
 
 use crate::gather::Gather;
+use crate::greeting::{Greeting, PATIENCE};
 
 /// Wait after a failed accept. Without it, having no file descriptor left would keep a processor busy.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -89,7 +90,7 @@ impl Stream for Connections {
             match std::task::ready!(Pin::new(&mut self.incoming).poll_next(cx)) {
                 Some(Ok(connection)) => {
                     if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
-                        return Poll::Ready(Some(Ok(Gather::new(connection, Some(place)))));
+                        return Poll::Ready(Some(Ok(Gather::new(connection, Greeting::within(PATIENCE), Some(place)))));
                     }
                     drop(connection);
                     if let Some(refused) = self.refused.count(Instant::now()) {

@@ -41,6 +41,9 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a client may take for the handshake of TLS: one that says nothing must not hold its connection for ever.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Longest question about the services, in bytes. Anyone may ask, before anything is known of the caller.
+const REFLECTION_DECODE_BYTES_MAX: usize = 16 * 1024;
+
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -273,8 +276,18 @@ fn routes(ctx: &Arc<Context>, health: &HealthReporter) -> Result<Routes, StartEr
         };
         // Tools in use speak the older version of the protocol or the newer.
         services
-            .add_service(described().build_v1().map_err(StartError::Reflection)?)
-            .add_service(described().build_v1alpha().map_err(StartError::Reflection)?);
+            .add_service(
+                described()
+                    .build_v1()
+                    .map_err(StartError::Reflection)?
+                    .max_decoding_message_size(REFLECTION_DECODE_BYTES_MAX),
+            )
+            .add_service(
+                described()
+                    .build_v1alpha()
+                    .map_err(StartError::Reflection)?
+                    .max_decoding_message_size(REFLECTION_DECODE_BYTES_MAX),
+            );
     }
     let router = services.routes().into_axum_router().fallback(http::unknown).merge(http::routes(Arc::clone(ctx)));
     Ok(Routes::from(router).prepare())
