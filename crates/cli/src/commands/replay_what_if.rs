@@ -41,7 +41,8 @@ fn local<'a>(
     if !policy.covers(&mode) {
         bail!("the policy is for mode {:?}, the session's is {mode:?}", candidate.mode);
     }
-    Ok(what_if(&mut open()?, policy)?)
+    // Of one's own file, on one's own machine: as long as it is.
+    Ok(what_if(&mut open()?, policy, usize::MAX)?)
 }
 
 fn report(response: &WhatIfReplayResponse, output: &Output) -> anyhow::Result<()> {

@@ -1,6 +1,6 @@
 //! WhatIfReplay: a recorded session under a policy it was not bound to.
 
-use macp_archive::{Source, what_if};
+use macp_archive::{Source, WhatIfError, what_if};
 use macp_kernel::Profile;
 use macp_kernel::policy::validate_candidate;
 use macp_ledger::History;
@@ -44,23 +44,27 @@ pub(super) async fn replay(
         let _permit = permit;
         let history = History::open(store, &session_id).map_err(|failure| failed(&failure))?;
         let history = history.ok_or_else(|| status::session_not_found(&session_id))?;
-        let answer = what_if(&mut Source::Store(history), policy).map_err(|error| failed(&error))?;
+        let answer = what_if(&mut Source::Store(history), policy, ANSWER_BYTES_MAX).map_err(|error| match error {
+            WhatIfError::TooLong { .. } => too_long(),
+            error => failed(&error),
+        })?;
         check_length(answer)
     })
     .await
 }
 
-/// A client that takes no longer message would hear of a transport that failed, and not why.
+/// Counted as it grows, without its ends; those are short, and counted here.
 fn check_length(answer: WhatIfReplayResponse) -> Result<WhatIfReplayResponse, Status> {
-    let length = answer.encoded_len();
-    if length <= ANSWER_BYTES_MAX {
-        return Ok(answer);
-    }
+    if answer.encoded_len() <= ANSWER_BYTES_MAX { Ok(answer) } else { Err(too_long()) }
+}
+
+/// A client that takes no longer message would hear of a transport that failed, and not why.
+fn too_long() -> Status {
     let message = format!(
-        "the answer is {length} bytes long, at most {ANSWER_BYTES_MAX} are sent; export the session and ask `macp replay \
-         FILE --what-if-policy FILE`"
+        "the answer is longer than {ANSWER_BYTES_MAX} bytes, the most that is sent; export the session and ask `macp \
+         replay FILE --what-if-policy FILE`"
     );
-    Err(status::coded(Code::PayloadTooLarge, message))
+    status::coded(Code::PayloadTooLarge, message)
 }
 
 #[cfg(test)]

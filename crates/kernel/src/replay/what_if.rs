@@ -10,6 +10,8 @@ use macp_wire::history::v1::{Entry, entry};
 use macp_wire::v1::what_if_entry_outcome::Kind;
 use macp_wire::v1::{SessionState, WhatIfDenial, WhatIfEntry, WhatIfEntryOutcome, WhatIfOutcome, WhatIfReplayResponse};
 
+use prost::Message;
+
 use super::{Stop, bound, command, compare, replay_limits, versions};
 use crate::decide::{Verdict, apply, decide};
 use crate::policy::Policy;
@@ -23,6 +25,8 @@ pub struct WhatIf {
     imagined: Run,
     limits: Limits,
     response: WhatIfReplayResponse,
+    /// Of what the answer says of the entries so far.
+    entry_bytes: usize,
 }
 
 /// One of the two replays.
@@ -44,6 +48,7 @@ impl WhatIf {
             imagined: Run::default(),
             limits: Limits::default(),
             response,
+            entry_bytes: 0,
         }
     }
 
@@ -61,7 +66,7 @@ impl WhatIf {
                 return Ok(());
             }
         };
-        let history_index = entry.ordinal.saturating_sub(1);
+        let history_index = history_index(entry);
         self.recorded.reproduce(entry, &self.limits)?;
         let recorded = applied(self.recorded.state());
         let candidate = self.imagined.imagine(entry, &self.limits)?;
@@ -72,14 +77,21 @@ impl WhatIf {
         if recorded != candidate {
             self.response.first_divergence.get_or_insert(history_index);
         }
-        self.response.entries.push(WhatIfEntry {
+        let entry = WhatIfEntry {
             history_index,
             message_id,
             message_type,
             recorded: Some(recorded),
             candidate: Some(candidate),
-        });
+        };
+        self.entry_bytes += entry.encoded_len();
+        self.response.entries.push(entry);
         Ok(())
+    }
+
+    /// What the answer is at least as long as.
+    pub fn answer_bytes(&self) -> usize {
+        self.entry_bytes
     }
 
     pub fn finish(mut self) -> Result<WhatIfReplayResponse, Stop> {
@@ -120,7 +132,7 @@ impl Run {
                 if let Some(divergence) = compare::entries(recorded, &accepted.entry) {
                     return Err(Stop::Diverged(divergence));
                 }
-                self.take(recorded, accepted.change);
+                self.take(recorded, accepted.change, history_index(recorded));
                 Ok(())
             }
             other => Err(Stop::Diverged(compare::decision(recorded, &other))),
@@ -137,7 +149,8 @@ impl Run {
         let command = command(recorded, &self.registered)?;
         Ok(match decide(self.slot.as_ref(), &command, recorded.accepted_at_unix_ms, limits) {
             Verdict::Accept(accepted) => {
-                self.take(&accepted.entry, accepted.change);
+                // Its own entries are fewer by those it refused; the index is that of the history.
+                self.take(&accepted.entry, accepted.change, history_index(recorded));
                 applied(self.state())
             }
             Verdict::Reject(rejection) => refused(rejection),
@@ -145,11 +158,10 @@ impl Run {
         })
     }
 
-    fn take(&mut self, entry: &Entry, change: crate::Change) {
+    fn take(&mut self, entry: &Entry, change: crate::Change, index: u64) {
         apply(&mut self.slot, entry, change);
         let resolved = self.slot.as_ref().is_some_and(|session| session.resolution().is_some());
         if let (true, None, Some(entry::Input::Envelope(envelope))) = (resolved, &self.resolved_by, &entry.input) {
-            let index = entry.ordinal.saturating_sub(1);
             self.resolved_by = Some((index, envelope.message_id.clone(), envelope.message_type.clone()));
         }
     }
@@ -169,6 +181,11 @@ impl Run {
             resolved_by_message_type: message_type,
         }
     }
+}
+
+/// Place of an envelope among those of the history, from 0.
+fn history_index(recorded: &Entry) -> u64 {
+    recorded.ordinal.saturating_sub(1)
 }
 
 fn applied(state: SessionState) -> WhatIfEntryOutcome {
