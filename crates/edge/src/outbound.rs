@@ -109,8 +109,18 @@ where
     F: Future<Output = Result<(), Status>> + Send + 'static,
     P: FnOnce(Sink<T>) -> F,
 {
+    produce_buffered_until_drained(BUFFER, drain, producer)
+}
+
+/// As [`produce_until_drained`], for messages so large that their number matters.
+pub(crate) fn produce_buffered_until_drained<T, F, P>(buffer: usize, drain: &Drain, producer: P) -> Outbound<T>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<(), Status>> + Send + 'static,
+    P: FnOnce(Sink<T>) -> F,
+{
     let drain = drain.clone();
-    produce(|sink| {
+    produce_buffered(buffer, |sink| {
         let producing = producer(sink);
         async move {
             tokio::select! {

@@ -12,8 +12,11 @@ use tonic::Status;
 
 use super::watches::next;
 use crate::context::Context;
-use crate::outbound::{Outbound, produce_until_drained};
+use crate::outbound::{Outbound, produce_buffered_until_drained};
 use crate::status;
+
+/// Lists made and not yet taken by a watcher: each may be megabytes long.
+const LISTS_AHEAD: usize = 1;
 
 pub(super) async fn register(ctx: &Context, request: RegisterPolicyRequest) -> Result<RegisterPolicyResponse, Status> {
     check_writable(ctx)?;
@@ -48,7 +51,7 @@ pub(super) fn watch(ctx: &Context) -> Outbound<WatchPoliciesResponse> {
     let mut changes = ctx.registry.watch_policies();
     let registry = Arc::clone(&ctx.registry);
     let now = ctx.engine.now_ms();
-    produce_until_drained(&ctx.drain, |sink| async move {
+    produce_buffered_until_drained(LISTS_AHEAD, &ctx.drain, |sink| async move {
         let mut observed_at_unix_ms = now;
         loop {
             let descriptors = registry.policies("");

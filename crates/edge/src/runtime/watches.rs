@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use macp_engine::{Engine, Lifecycle, LifecycleEvent, Signal};
-use macp_ledger::Filter;
+use macp_engine::{Lifecycle, LifecycleEvent, Signal};
+use macp_ledger::{Filter, Head};
 use macp_wire::v1::session_lifecycle_event::EventType;
 use macp_wire::v1::{
     RootsChanged, SessionLifecycleEvent, SessionMetadata, WatchRootsResponse, WatchSessionsResponse,
     WatchSignalsResponse,
 };
-use tokio::sync::broadcast;
+use tokio::sync::broadcast::{self, error::TryRecvError};
 use tonic::Status;
 
 use super::sessions::{HEADS_AT_ONCE, metadata};
@@ -19,8 +19,8 @@ use crate::context::Context;
 use crate::outbound::{Outbound, Sink, produce_until_drained};
 use crate::status;
 
-/// How long after the sync a session it told of may still be announced as created. The announcement follows the
-/// listing's source, the commit, within one turn of a shard.
+/// How long after its start a session may be announced as created. The announcement follows the listing's source, the
+/// commit, within one turn of a shard.
 const ANNOUNCED_WITHIN_MS: i64 = 60_000;
 
 pub(super) fn roots(ctx: &Context) -> Outbound<WatchRootsResponse> {
@@ -62,57 +62,98 @@ fn is_for(access: &Access, signal: &Signal) -> bool {
 }
 
 /// Joins the live feed first and then tells of the open sessions, so that nothing falls between.
-pub(super) fn sessions(ctx: &Context, access: Access) -> Outbound<WatchSessionsResponse> {
-    let mut live = ctx.engine.watch_lifecycle();
-    let engine = ctx.engine.clone();
-    produce_until_drained(&ctx.drain, |sink| async move {
-        let mut told = sync(&engine, &access, &sink).await?;
-        let told_until_ms = engine.now_ms().saturating_add(ANNOUNCED_WITHIN_MS);
+pub(super) fn sessions(ctx: &Arc<Context>, access: Access) -> Outbound<WatchSessionsResponse> {
+    let live = ctx.engine.watch_lifecycle();
+    let joined_at_ms = ctx.engine.now_ms();
+    let drain = ctx.drain.clone();
+    let ctx = Arc::clone(ctx);
+    produce_until_drained(&drain, |sink| async move {
+        let mut watch = Watch { access, sink, live, joined_at_ms, told: HashSet::new() };
+        watch.sync(&ctx).await?;
         loop {
-            let lifecycle = next(&mut live).await?;
-            if lifecycle.observed_at_ms > told_until_ms {
-                told = HashSet::new();
-            }
-            let created = lifecycle.event == LifecycleEvent::Created;
-            if !access.sees(&lifecycle.session) {
-                continue;
-            }
-            if created && told.remove(lifecycle.session.session_id.as_str()) {
-                continue;
-            }
-            sink.send(event(&lifecycle)).await?;
+            let lifecycle = next(&mut watch.live).await?;
+            watch.tell(&lifecycle).await?;
         }
     })
 }
 
-/// One CREATED event for every session that has not ended; returns their ids.
-async fn sync(
-    engine: &Engine,
-    access: &Access,
-    sink: &Sink<WatchSessionsResponse>,
-) -> Result<HashSet<Arc<str>>, Status> {
-    let mut told = HashSet::new();
-    let mut after: Option<Arc<str>> = None;
-    loop {
-        let (store, from) = (Arc::clone(engine.store()), after.clone());
-        let page = tokio::task::spawn_blocking(move || store.list(from.as_deref(), HEADS_AT_ONCE, Filter::Open))
-            .await
-            .map_err(|error| status::internal(error.to_string()))?
-            .map_err(|failure| status::internal(status::with_causes(&failure)))?;
-        for head in &page {
-            let session = metadata(head);
-            if !access.sees(&session) {
-                continue;
+/// One who watches the sessions.
+struct Watch {
+    access: Access,
+    sink: Sink<WatchSessionsResponse>,
+    live: broadcast::Receiver<Arc<Lifecycle>>,
+    joined_at_ms: i64,
+    /// Told of by the sync, and young enough to be announced on the live feed as well.
+    told: HashSet<Arc<str>>,
+}
+
+impl Watch {
+    /// One CREATED event for every session that has not ended, a page at a time. What happens meanwhile is told between
+    /// the pages: on a busy server the live feed would not wait for the end.
+    async fn sync(&mut self, ctx: &Context) -> Result<(), Status> {
+        let mut after: Option<Arc<str>> = None;
+        loop {
+            let page = page(ctx, &self.access, after.clone()).await?;
+            for head in &page {
+                let session = metadata(head);
+                if !self.access.sees(&session) {
+                    continue;
+                }
+                let started_at_ms = session.started_at_unix_ms;
+                self.sink.send(response(EventType::Created, session, started_at_ms)).await?;
+                if started_at_ms >= self.joined_at_ms.saturating_sub(ANNOUNCED_WITHIN_MS) {
+                    self.told.insert(Arc::clone(&head.session_id));
+                }
             }
-            let observed_at_ms = session.started_at_unix_ms;
-            sink.send(response(EventType::Created, session, observed_at_ms)).await?;
-            told.insert(Arc::clone(&head.session_id));
-        }
-        match page.last() {
-            Some(last) if page.len() == HEADS_AT_ONCE => after = Some(Arc::clone(&last.session_id)),
-            _ => return Ok(told),
+            after = page.last().map(|last| Arc::clone(&last.session_id));
+            let Some(reached) = after.as_deref().filter(|_| page.len() == HEADS_AT_ONCE) else {
+                return Ok(());
+            };
+            self.tell_of_meanwhile(reached).await?;
         }
     }
+
+    /// What the live feed has by now. A session that is new and beyond where the sync has come is the sync's to tell of.
+    async fn tell_of_meanwhile(&mut self, reached: &str) -> Result<(), Status> {
+        loop {
+            let lifecycle = match self.live.try_recv() {
+                Ok(lifecycle) => lifecycle,
+                Err(TryRecvError::Empty) => return Ok(()),
+                Err(TryRecvError::Lagged(_)) => return Err(status::lagged()),
+                Err(TryRecvError::Closed) => return Err(status::shutting_down()),
+            };
+            if lifecycle.event != LifecycleEvent::Created || lifecycle.session.session_id.as_str() <= reached {
+                self.tell(&lifecycle).await?;
+            }
+        }
+    }
+
+    async fn tell(&mut self, lifecycle: &Lifecycle) -> Result<(), Status> {
+        if lifecycle.observed_at_ms > self.joined_at_ms.saturating_add(ANNOUNCED_WITHIN_MS) {
+            self.told = HashSet::new();
+        }
+        if !self.access.sees(&lifecycle.session) {
+            return Ok(());
+        }
+        if lifecycle.event == LifecycleEvent::Created && self.told.remove(lifecycle.session.session_id.as_str()) {
+            return Ok(());
+        }
+        self.sink.send(event(lifecycle)).await
+    }
+}
+
+/// Open sessions in the order of their ids. Few callers read at once, as in listings.
+async fn page(ctx: &Context, access: &Access, after: Option<Arc<str>>) -> Result<Vec<Head>, Status> {
+    let leave = ctx.brief_readers.enter(access.identity()).await;
+    let store = Arc::clone(ctx.engine.store());
+    let listing = tokio::task::spawn_blocking(move || {
+        let _leave = leave;
+        store.list(after.as_deref(), HEADS_AT_ONCE, Filter::Open)
+    });
+    listing
+        .await
+        .map_err(|error| status::internal(error.to_string()))?
+        .map_err(|failure| status::internal(status::with_causes(&failure)))
 }
 
 fn event(lifecycle: &Lifecycle) -> WatchSessionsResponse {

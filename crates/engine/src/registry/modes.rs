@@ -27,6 +27,10 @@ const MESSAGE_TYPES_MAX: usize = 256;
 /// Bytes of one descriptor: it is copied into the first entry of every session of the mode.
 const DESCRIPTOR_BYTES_MAX: usize = 16 * 1024;
 
+/// Bytes of all descriptors together: they are listed in one answer, and clients take no message above 4 MiB unless
+/// told to.
+const DESCRIPTORS_BYTES_MAX: usize = 3 * 1024 * 1024;
+
 pub(super) fn load(store: &dyn Store) -> Result<BTreeMap<String, Arc<Extension>>, RegistryError> {
     let mut modes = BTreeMap::new();
     for document in documents(store, KIND)? {
@@ -48,6 +52,10 @@ impl Registry {
         check_free(&descriptor.mode, &snapshot.modes)?;
         if snapshot.modes.len() >= MODES_MAX {
             return Err(RegistryError::Refused(format!("there are {MODES_MAX} modes, the most there may be")));
+        }
+        let registered: usize = snapshot.modes.values().map(|known| known.descriptor.encoded_len()).sum();
+        if registered + descriptor.encoded_len() > DESCRIPTORS_BYTES_MAX {
+            return refused(format!("all modes together are described in at most {DESCRIPTORS_BYTES_MAX} bytes"));
         }
         let extension = Extension { descriptor: descriptor.clone(), promoted: false };
         self.keep(&extension)?;
