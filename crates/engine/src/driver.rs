@@ -30,6 +30,14 @@ pub(crate) struct Waiter {
     pub(crate) permit: Permit,
 }
 
+impl Waiter {
+    fn answer(self, result: Result<Answer, Error>) {
+        drop(self.permit);
+        // A client that hung up does not want to know.
+        let _hung_up = self.answer.send(result);
+    }
+}
+
 /// What a shard's task is connected to.
 #[derive(Debug)]
 pub(crate) struct Wiring {
@@ -126,11 +134,8 @@ fn perform(effect: Effect<Waiter>, wiring: &Wiring) {
             loads.send(load).expect("the loaders outlive the shards");
         }
         Effect::Append(_) | Effect::Publish { .. } => unreachable!("gathered"),
-        Effect::Send(Outgoing::Answer(Waiter { answer, permit }, result)) => {
-            drop(permit);
-            // A client that hung up does not want to know.
-            let _hung_up = answer.send(result);
-        }
+        Effect::Send(Outgoing::Answer(waiter, result)) => waiter.answer(result),
+        Effect::Send(Outgoing::Read { reply, after, .. }) => reply.answer(Ok(Answer::Read(Some(after)))),
         Effect::Send(Outgoing::Lifecycle(lifecycle)) => wiring.feed.announce(*lifecycle),
         Effect::Send(Outgoing::Trace(event)) => wiring.observer.traced(*event),
     }

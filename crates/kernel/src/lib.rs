@@ -31,7 +31,7 @@ pub mod signature;
 mod suspension;
 pub mod trace;
 
-pub use admission::{SESSION_START, ambient, screen, shape, stated_deadline};
+pub use admission::{Door, SESSION_START, ambient, door, over_rate, shape, stated_deadline};
 pub use binding::{Binding, Labels, PROTOCOL_VERSION, SCHEMA_MAJOR, SEMANTICS_REVISION};
 pub use command::{Caller, Command, Credential, Input, Registered, Scope, SignatureCheck};
 pub use decide::{Accepted, Change, Outcome, Settled, Verdict, apply, decide, due, expire, step};

@@ -10,7 +10,7 @@ use macp_wire::v1::{ParticipantActivity, SessionMetadata, SessionState};
 use sha2::{Digest, Sha256};
 use smol_str::SmolStr;
 
-use crate::{ACTIVITY_SHOWN_MAX, Binding, Suspension, mode};
+use crate::{ACTIVITY_SHOWN_MAX, Binding, Credential, Profile, Suspension, mode};
 
 /// Where a session stands in its life. Terminal states are final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,6 +189,20 @@ impl Session {
     /// When a message id was accepted, if it was.
     pub fn accepted_at(&self, message_id: &str) -> Option<i64> {
         self.seen.accepted_at(message_id)
+    }
+
+    /// Whether a caller may know how the session stands: those who take part, by its start, by its roster or because
+    /// anyone may join it, and everybody in local development.
+    pub fn shows_itself_to(&self, credential: &Credential) -> bool {
+        let Binding { profile, roster, initiator, .. } = &self.binding;
+        match credential {
+            Credential::Absent => true,
+            Credential::Identity(identity) => {
+                let open = *profile == Profile::Classic && roster.is_empty();
+                open || *initiator == *identity || roster.contains(identity)
+            }
+            Credential::Refused(_) => false,
+        }
     }
 
     /// What GetSession tells.

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use macp_engine::Error;
-use macp_kernel::{Caller, Command, Input, Rejection, SESSION_START, SignatureCheck, ambient, screen, stated_deadline};
+use macp_kernel::{
+    Command, Door, Input, Rejection, SESSION_START, SignatureCheck, ambient, door, over_rate, stated_deadline,
+};
 use macp_wire::codes::Code;
 use macp_wire::signature::v1::EnvelopeSignature;
 use macp_wire::v1::{Ack, Envelope, SendRequest, SendResponse, SessionState};
@@ -27,42 +29,65 @@ pub(super) async fn send(ctx: &Context, access: &Access, request: SendRequest) -
     let _timer = ctx.metrics.time(Rpc::Send);
     let SendRequest { envelope, signature } = request;
     let envelope = envelope.ok_or_else(|| status::coded(Code::InvalidEnvelope, "the request holds no envelope"))?;
-    // Boxed like the other waits that few requests have, so that a request does not carry the room for them.
-    let place = match access.open_sessions_max {
-        Some(_) => Box::pin(claim(ctx, access, &envelope)).await,
-        None => Place::Free,
-    };
-    let ack = answer(ctx, access, place, envelope, signature).await;
+    let received = receive(ctx, access, &envelope).await;
+    let ack = answer(ctx, access, received, envelope, signature).await;
     Ok(SendResponse { ack: Some(ack) })
+}
+
+/// What an envelope has met before its session is asked.
+#[derive(Debug)]
+pub(super) struct Received {
+    /// Whatever session it names, and whether there is one.
+    refused: Option<Rejection>,
+    /// When its sender may come again, if nothing is left of the share.
+    retry_after: Option<Duration>,
+    place: Place,
 }
 
 /// A place among the sessions its sender may have open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+enum Place {
     /// None is needed.
     Free,
     Claimed,
     Full,
-    /// Nobody could say.
-    Unknown,
 }
 
-/// Claims a place for a start, for a sender who may have so many sessions open and no more. Before everything else,
-/// because it may take a while, and what follows on a stream must not overtake the start.
-pub(super) async fn claim(ctx: &Context, access: &Access, envelope: &Envelope) -> Place {
-    let (Some(open_max), Some(identity)) = (access.open_sessions_max, access.identity()) else {
-        return Place::Free;
+/// Looks at an envelope and its caller, takes it out of the sender's share and claims a place for a start whose sender
+/// may have so many sessions open and no more. The last may take a while, and what follows on a stream must not
+/// overtake the start.
+pub(super) async fn receive(ctx: &Context, access: &Access, envelope: &Envelope) -> Received {
+    let (refused, retry_after) = match door(envelope, &access.caller, ctx.engine.limits()) {
+        Door::Refused(rejection) => (Some(rejection), None),
+        Door::Unclear => (None, None),
+        Door::Passed(sender) => match take_rate(ctx, sender, envelope) {
+            Ok(()) => (None, None),
+            Err(retry_after) => (Some(over_rate()), Some(retry_after)),
+        },
     };
-    if envelope.message_type != SESSION_START || screen(envelope, &access.caller, ctx.engine.limits()).is_err() {
-        return Place::Free;
+    let mut received = Received { refused, retry_after, place: Place::Free };
+    if let (Some(open_max), None) = (access.open_sessions_max, &received.refused)
+        && envelope.message_type == SESSION_START
+    {
+        // Boxed like the other waits that few requests have, so that a request does not carry the room for them.
+        match Box::pin(claim(ctx, access, open_max, &envelope.session_id)).await {
+            Ok(place) => received.place = place,
+            Err(rejection) => received.refused = Some(rejection),
+        }
     }
-    let (store, now) = (ctx.engine.store(), ctx.engine.now_ms());
-    match ctx.quotas.claim(store, identity, open_max, &envelope.session_id, now).await {
-        Ok(true) => Place::Claimed,
-        Ok(false) => Place::Full,
+    received
+}
+
+async fn claim(ctx: &Context, access: &Access, open_max: u64, session_id: &str) -> Result<Place, Rejection> {
+    let Some(identity) = access.identity() else {
+        return Ok(Place::Free);
+    };
+    match ctx.quotas.claim(ctx.engine.store(), identity, open_max, session_id, ctx.engine.now_ms()).await {
+        Ok(true) => Ok(Place::Claimed),
+        Ok(false) => Ok(Place::Full),
         Err(failure) => {
             tracing::error!(%failure, "cannot count a sender's open sessions");
-            Place::Unknown
+            Err(Rejection::operational(Code::InternalError, "cannot count the sender's open sessions"))
         }
     }
 }
@@ -82,14 +107,15 @@ async fn settle(ctx: &Context, access: &Access, ack: &Ack) {
 pub(super) async fn answer(
     ctx: &Context,
     access: &Access,
-    place: Place,
+    received: Received,
     envelope: Envelope,
     signature: Option<EnvelopeSignature>,
 ) -> Ack {
     let subject = Subject { session_id: envelope.session_id.clone(), message_id: envelope.message_id.clone() };
+    let Received { refused, retry_after, place } = received;
     let mut caller = access.caller.clone();
-    let retry_after = take_rate(ctx, &caller, &envelope);
     caller.over_rate = retry_after.is_some();
+    caller.over_quota = place == Place::Full;
     let signature = match signature {
         Some(signature) => ctx.keys().check(&envelope, Some(&signature)),
         None => SignatureCheck::Absent,
@@ -98,13 +124,11 @@ pub(super) async fn answer(
         let offered = Offered { envelope: &envelope, signature: &signature, caller: &caller, retry_after };
         return Box::pin(relay(ctx, access, subject, offered, admitted)).await;
     }
-    if place == Place::Unknown {
-        let rejection = Rejection::operational(Code::InternalError, "cannot count the sender's open sessions");
+    if let Some(rejection) = refused {
         ctx.metrics.rejected(rejection.code);
         ctx.engine.trace(&envelope, &signature, &caller, (&rejection).into());
-        return subject.refused(Refusal::new(rejection, None), SessionState::Unspecified);
+        return subject.refused(Refusal::new(rejection, retry_after), SessionState::Unspecified);
     }
-    caller.over_quota = place == Place::Full;
     let deadline_ms = stated_deadline(&envelope);
     let registered = ctx.registry.look_up(&envelope);
     let command = Command { caller, input: Input::Envelope { envelope, signature, registered } };
@@ -134,13 +158,13 @@ pub(super) fn report(session_id: &str, error: &Error) {
     }
 }
 
-/// Takes an envelope out of its sender's share; the time to wait if nothing is left of it. What is refused before the
-/// share is looked at takes nothing: its sender may be anyone.
-fn take_rate(ctx: &Context, caller: &Caller, envelope: &Envelope) -> Option<Duration> {
-    let limiter = ctx.limiter.as_ref()?;
+/// Takes an envelope out of its sender's share, or tells how long to wait if nothing is left of it.
+fn take_rate(ctx: &Context, sender: &str, envelope: &Envelope) -> Result<(), Duration> {
+    let Some(limiter) = &ctx.limiter else {
+        return Ok(());
+    };
     let kind = if envelope.message_type == SESSION_START { Kind::Start } else { Kind::Message };
-    let sender = screen(envelope, caller, ctx.engine.limits()).ok()?;
-    limiter.take(sender, kind, ctx.uptime()).err().map(|exhausted| exhausted.retry_after)
+    limiter.take(sender, kind, ctx.uptime()).map_err(|exhausted| exhausted.retry_after)
 }
 
 fn count(ctx: &Context, ack: &Ack) {

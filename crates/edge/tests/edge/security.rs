@@ -119,6 +119,23 @@ async fn std_sec_15_no_credential_and_an_unknown_one_hear_the_same() {
 }
 
 #[tokio::test]
+async fn std_sec_15_a_refusal_tells_no_stranger_whether_a_session_exists_or_how_it_stands() {
+    let edge = Edge::believing(team()).await;
+    edge.accept_as(&token_of("alice"), std_start(&sid(1), DECISION, &start_payload())).await;
+    for (token, code) in [("token-of-nobody-0123456789", "UNAUTHENTICATED"), (&token_of("carol"), "FORBIDDEN")] {
+        let ack = edge.refuse_as(token, propose(&sid(1), "p"), code).await;
+        assert_eq!(ack.session_state(), SessionState::Unspecified, "{code}");
+    }
+    let known = edge.send_as("token-of-nobody-0123456789", propose(&sid(1), "p")).await;
+    let unknown = edge.send_as("token-of-nobody-0123456789", propose(&sid(2), "p")).await;
+    assert_eq!(Ack { session_id: sid(1), ..unknown }.session_state, known.session_state);
+    // Whoever takes part is told.
+    let ack = edge.refuse_as(&token_of("bob"), commit(&sid(1), "c"), "FORBIDDEN").await;
+    assert_eq!(ack.session_state(), SessionState::Open);
+    edge.shut_down().await;
+}
+
+#[tokio::test]
 async fn std_sec_9_nobody_speaks_for_another() {
     let edge = Edge::believing(team()).await;
     let (alice, bob) = (token_of("alice"), token_of("bob"));

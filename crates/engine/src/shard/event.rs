@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use macp_kernel::{Command, Profile, Session, Settled, State, trace};
+use macp_kernel::{Caller, Command, Profile, Session, Settled, State, trace};
 use macp_ledger::{Append, AppendError, Head, Record};
 use macp_wire::v1::SessionMetadata;
 
@@ -80,6 +80,13 @@ pub enum Effect<R> {
 #[derive(Debug)]
 pub enum Outgoing<R> {
     Answer(R, Result<Answer, Error>),
+    /// The answer to a read at which something was due, and what was true before it: if what was due cannot be written,
+    /// that still is.
+    Read {
+        reply: R,
+        after: Box<Snapshot>,
+        before: Box<Snapshot>,
+    },
     Lifecycle(Box<Lifecycle>),
     Trace(Box<trace::Event>),
 }
@@ -98,18 +105,21 @@ pub enum Answer {
     Read(Option<Box<Snapshot>>),
 }
 
-/// A verdict and the session's state after it; no state when there is no session.
+/// A verdict and the session's state after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     pub settled: Settled,
+    /// None when there is no session, or when a refusal goes to somebody whom it does not concern.
     pub state: Option<State>,
     /// The rules it was decided by; none when there is no session.
     pub profile: Option<Profile>,
 }
 
 impl Reply {
-    pub(super) fn new(settled: Settled, session: Option<&Session>) -> Self {
-        Reply { settled, state: session.map(Session::state), profile: session.map(|session| session.binding().profile) }
+    pub(super) fn new(settled: Settled, session: Option<&Session>, caller: &Caller) -> Self {
+        let refused = matches!(settled, Settled::Rejected(_));
+        let shown = session.filter(|session| !refused || session.shows_itself_to(&caller.credential));
+        Reply { settled, state: shown.map(Session::state), profile: session.map(|session| session.binding().profile) }
     }
 }
 

@@ -176,6 +176,7 @@ impl<R> Shard<R> {
     /// Decides a request on a resident session.
     fn decide(&mut self, request: Request<R>, now: i64, effects: &mut Vec<Effect<R>>) {
         let slot = self.slots.get_mut(&request.session_id).expect("the session is resident");
+        let nothing_under_way = slot.flights.is_empty();
         let resident = slot.resident_mut().expect("the session is resident");
         let Request { session_id, kind, reply } = request;
         let (command, reads) = match kind {
@@ -184,6 +185,12 @@ impl<R> Shard<R> {
             RequestKind::Read => (Box::new(touch()), true),
         };
         let after_sequence = resident.session.as_ref().map_or(0, Session::sequence);
+        let stored = nothing_under_way && resident.pending.index.is_none();
+        let before = resident
+            .session
+            .as_ref()
+            .filter(|session| reads && stored && now > session.position().quiet_until_ms)
+            .map(|session| Box::new(Snapshot::of(session)));
         let outcome = step(&mut resident.session, &command, now, &self.limits);
         let decided_something = !outcome.entries.is_empty();
         let was_unflushed = resident.pending.index.is_some();
@@ -192,7 +199,7 @@ impl<R> Shard<R> {
         let answer = if reads {
             Answer::Read(session.map(|session| Box::new(Snapshot::of(session))))
         } else {
-            Answer::Verdict(Reply::new(outcome.settled, session))
+            Answer::Verdict(Reply::new(outcome.settled, session, &command.caller))
         };
         let traced = self.trace.then(|| match &answer {
             Answer::Verdict(reply) => Some((&reply.settled).into()),
@@ -203,11 +210,12 @@ impl<R> Shard<R> {
             let limits = &self.limits;
             Box::new(trace::Event::new(now, &session_id, after_sequence, &command, limits, verdict))
         });
-        let outgoing = lifecycle
-            .into_iter()
-            .map(Outgoing::lifecycle)
-            .chain(trace.map(Outgoing::Trace))
-            .chain(std::iter::once(Outgoing::Answer(reply, Ok(answer))));
+        let outgoing = lifecycle.into_iter().map(Outgoing::lifecycle).chain(trace.map(Outgoing::Trace)).chain(
+            std::iter::once(match (answer, before) {
+                (Answer::Read(Some(after)), Some(before)) => Outgoing::Read { reply, after, before },
+                (answer, _) => Outgoing::Answer(reply, Ok(answer)),
+            }),
+        );
         slot.send(outgoing, effects);
         if decided_something && !was_unflushed {
             self.unflushed.push(session_id);
@@ -374,17 +382,21 @@ fn decide_absent<R>(request: Request<R>, now: i64, limits: &Limits, trace: bool)
                 let event = trace::Event::new(now, &session_id, 0, &command, limits, (&settled).into());
                 effects.push(Effect::Send(Outgoing::Trace(Box::new(event))));
             }
-            Answer::Verdict(Reply::new(settled, None))
+            Answer::Verdict(Reply::new(settled, None, &command.caller))
         }
     };
     effects.push(Effect::Send(Outgoing::Answer(reply, Ok(answer))));
     effects
 }
 
-/// Turns answers into errors; what watchers and traces would have heard never happened.
+/// Turns answers into errors, but for what can be told all the same; what watchers and traces would have heard never
+/// happened.
 fn fail<R>(outgoing: Vec<Outgoing<R>>, error: &Error) -> impl Iterator<Item = Effect<R>> {
     outgoing.into_iter().filter_map(move |outgoing| match outgoing {
         Outgoing::Answer(reply, _) => Some(Effect::Send(Outgoing::Answer(reply, Err(error.clone())))),
+        Outgoing::Read { reply, before, .. } => {
+            Some(Effect::Send(Outgoing::Answer(reply, Ok(Answer::Read(Some(before))))))
+        }
         Outgoing::Lifecycle(_) | Outgoing::Trace(_) => None,
     })
 }

@@ -2,6 +2,7 @@
 //! decides.
 
 use macp_wire::classic::v1::SessionStartPayload;
+use macp_wire::codes::Code;
 use macp_wire::v1::Envelope;
 use prost::Message;
 
@@ -31,6 +32,7 @@ pub(crate) fn start(
     check_scope(envelope, caller)?;
     check_rate(caller)?;
 
+    choose(limits.profile, envelope, &caller.credential, registered)?;
     let mode = mode::find_classic(&envelope.mode).ok_or_else(|| unknown_mode(&envelope.mode))?;
     let payload = SessionStartPayload::decode(envelope.payload.clone())
         .map_err(|error| Rejection::invalid(format!("payload of SessionStart: {error}")))?;
@@ -109,7 +111,12 @@ pub(super) fn screen_start<'a>(
     check_version(envelope)?;
     check_payload(envelope, limits)?;
     let sender = bind_sender(envelope, caller)?;
-    choose(limits.profile, envelope, &caller.credential, registered)?;
+    // Whoever forgot a credential hears so here; a profile that is not offered is a matter of the mode, further down.
+    if let Err(refusal) = choose(limits.profile, envelope, &caller.credential, registered)
+        && refusal.code == Code::Unauthenticated
+    {
+        return Err(refusal);
+    }
     check_fields(envelope, sender)?;
     Ok(sender)
 }

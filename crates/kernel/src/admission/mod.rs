@@ -3,21 +3,25 @@
 mod accept;
 mod ambient;
 pub(crate) mod classic;
+mod door;
 pub(crate) mod standard;
+
+use std::collections::BTreeSet;
 
 use macp_wire::codes::Code;
 use macp_wire::v1::Envelope;
+use smol_str::SmolStr;
 
 use crate::limits::check_length;
-use crate::profile::choose;
 use crate::{
-    Caller, Credential, ID_BYTES_MAX, Limits, PROTOCOL_VERSION, Profile, Registered, Rejection, SignatureCheck,
-    SignatureRule,
+    Caller, Credential, ID_BYTES_MAX, Limits, PROTOCOL_VERSION, Registered, Rejection, SignatureCheck, SignatureRule,
+    mode,
 };
 
 pub(crate) use accept::{check_open, judged};
 pub use ambient::ambient;
 pub use classic::stated_deadline;
+pub use door::{Door, door};
 pub use standard::shape;
 
 /// The message type that creates a session.
@@ -30,24 +34,6 @@ pub(crate) struct Submission<'a> {
     pub(crate) signature: &'a SignatureCheck,
     pub(crate) registered: &'a Registered,
     pub(crate) caller: &'a Caller,
-}
-
-/// Steps 1 to 4 alone: the sender an envelope counts as, or its refusal. A share of requests is taken only for what
-/// comes as far as step 5, so that nobody uses up a share in someone else's name.
-pub fn screen<'a>(envelope: &'a Envelope, caller: &'a Caller, limits: &Limits) -> Result<&'a str, Rejection> {
-    if ambient::is_ambient(envelope) {
-        return ambient::screen(envelope, caller, limits);
-    }
-    match envelope.message_type.as_str() {
-        SESSION_START => match choose(limits.profile, envelope, &caller.credential, &Registered::default()) {
-            Ok(Profile::Standard) => standard::screen(envelope, caller, limits),
-            // A start that may choose no profile is refused at its place in the classic order.
-            Ok(Profile::Classic) | Err(_) => classic::screen_start(envelope, caller, &Registered::default(), limits),
-        },
-        // The session, which nobody has looked at yet, decides by which rules; what passes by either counts.
-        _ if caller.credential == Credential::Absent => classic::screen_message(envelope, caller, limits),
-        _ => standard::screen(envelope, caller, limits).or_else(|_| classic::screen_message(envelope, caller, limits)),
-    }
 }
 
 /// Step 1.
@@ -103,12 +89,27 @@ fn check_scope(envelope: &Envelope, caller: &Caller) -> Result<(), Rejection> {
         return Err(Rejection::operational(Code::Forbidden, "this credential may not start sessions"));
     }
     if let Some(modes) = &scope.modes
-        && !modes.contains(envelope.mode.as_str())
+        && !names_allowed(modes, envelope)
     {
         let message = format!("this credential is not for mode {:?}", cut(&envelope.mode));
         return Err(Rejection::operational(Code::Forbidden, message));
     }
     Ok(())
+}
+
+/// Whether an envelope names one of these modes, by the name listed or by another of the same mode. An empty name in the
+/// list stands for what belongs to no session. A start without a name is one of the decision mode; a message without
+/// one belongs to whatever mode its session has, which nobody has looked at yet, and is none of them.
+fn names_allowed(modes: &BTreeSet<SmolStr>, envelope: &Envelope) -> bool {
+    let name = envelope.mode.as_str();
+    if ambient::is_ambient(envelope) {
+        return modes.contains(name);
+    }
+    if name.is_empty() && envelope.message_type != SESSION_START {
+        return false;
+    }
+    let canonical = mode::find_classic(name).map(|kind| kind.spec().name);
+    (!name.is_empty() && modes.contains(name)) || canonical.is_some_and(|name| modes.contains(name))
 }
 
 fn session_not_found(envelope: &Envelope) -> Rejection {
@@ -132,7 +133,12 @@ fn check_rate(caller: &Caller) -> Result<(), Rejection> {
     if !caller.over_rate {
         return Ok(());
     }
-    Err(Rejection::operational(Code::RateLimited, "too many requests from this sender in the last minute; retry later"))
+    Err(over_rate())
+}
+
+/// The refusal of whoever has used up a share of requests.
+pub fn over_rate() -> Rejection {
+    Rejection::operational(Code::RateLimited, "too many requests from this sender in the last minute; retry later")
 }
 
 /// The last question about a start, because it is the one that depends on the caller's other sessions.

@@ -1,7 +1,10 @@
 //! ADM: the order of the checks, no trace of what was refused, duplicates, and Signals.
 
+use std::sync::Arc;
+
 use macp_kernel::{
-    Caller, Command, Credential, Input, Limits, Registered, SignatureCheck, SignatureRule, decide, screen,
+    Caller, Command, Credential, Door, Input, Limits, ProfileSetting, Registered, SignatureCheck, SignatureRule,
+    decide, door,
 };
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::codes::Code;
@@ -35,7 +38,7 @@ const fn flaw(step: &'static str, expected: &'static str, text: &'static str, sp
 }
 
 /// The steps both kinds of envelope go through, 1 to 5.
-const COMMON: [Flaw; 6] = [
+const COMMON: [Flaw; 7] = [
     flaw("1 version", "UNSUPPORTED_PROTOCOL_VERSION", "macp_version", |attempt| {
         attempt.envelope.macp_version = "0.9".into();
     }),
@@ -53,6 +56,7 @@ const COMMON: [Flaw; 6] = [
     flaw("4 fields", "INVALID_ENVELOPE", "message_id", |attempt| {
         attempt.envelope.message_id = "x".repeat(257);
     }),
+    flaw("5 scope", "FORBIDDEN", "not for mode", |attempt| attempt.caller.scope.modes = Some(Arc::default())),
     flaw("5 rate", "RATE_LIMITED", "too many", |attempt| attempt.caller.over_rate = true),
 ];
 
@@ -220,9 +224,10 @@ fn adm_1_order_of_a_message() {
     check_order(good_message, finish_message, &flaws);
 }
 
-/// Screening stops before the share of requests is looked at: the steps before it refuse, it and those after do not.
+/// At the door whoever is refused for who it is hears so, what is malformed is left to its session, and everything else
+/// counts against its sender's share.
 #[test]
-fn adm_1_screening_is_steps_1_to_4() {
+fn adm_1_the_door_is_steps_1_to_5() {
     type Case = (fn() -> Attempt, fn(&mut Attempt), &'static [Flaw]);
     let cases: [Case; 2] = [(good_start, finish_start, &START), (good_message, finish_message, &MESSAGE)];
     for (good, finish, flaws) in cases {
@@ -231,33 +236,102 @@ fn adm_1_screening_is_steps_1_to_4() {
             (flaw.spoil)(&mut attempt);
             finish(&mut attempt);
             let Attempt { world, caller, envelope, .. } = attempt;
-            let screened = screen(&envelope, &caller, &world.limits);
-            match flaw.step.as_bytes() {
-                [b'1'..=b'4', b' ', ..] => {
-                    let rejection = screened.expect_err(flaw.step);
-                    assert_eq!(rejection.code.as_str(), flaw.expected, "{}", flaw.step);
+            let judged = door(&envelope, &caller, &world.limits);
+            match flaw.step {
+                "3 credential" | "3 sender" | "5 scope" => assert_eq!(refused(judged), flaw.expected, "{}", flaw.step),
+                step if step.as_bytes()[0] <= b'4' && step.as_bytes()[1] == b' ' => {
+                    assert_eq!(judged, Door::Unclear, "{step}");
                 }
-                _ => assert_eq!(screened.as_deref(), Ok(envelope.sender.as_str()), "{}", flaw.step),
+                step => assert_eq!(judged, Door::Passed(&envelope.sender), "{step}"),
             }
         }
     }
 }
 
+fn refused(judged: Door<'_>) -> &'static str {
+    match judged {
+        Door::Refused(rejection) => rejection.code.as_str(),
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// Nobody learns by a bad credential whether a session exists: it is refused whatever else is wrong.
 #[test]
-fn adm_1_screening_of_signals_and_progress() {
+fn adm_1_no_session_answers_nobody() {
+    let nobody = Caller { credential: Credential::Refused("bad token".into()), ..Caller::default() };
+    for setting in [ProfileSetting::Auto, ProfileSetting::Classic, ProfileSetting::Standard] {
+        let limits = Limits { profile: setting, ..Limits::default() };
+        let named = Envelope { mode: "decision".into(), ..vote("m1", "p1") };
+        assert_eq!(refused(door(&named, &nobody, &limits)), "UNAUTHENTICATED");
+        let unnamed = Envelope { message_id: String::new(), ..named };
+        let expected = if setting == ProfileSetting::Classic { "UNAUTHENTICATED" } else { "INVALID_ENVELOPE" };
+        assert_eq!(refused(door(&unnamed, &nobody, &limits)), expected);
+    }
+}
+
+/// That the profile is not offered is said where the mode is looked at, after who may do what how often.
+#[test]
+fn adm_1_a_profile_that_is_not_offered_is_refused_in_its_place() {
+    let mut attempt = good_start();
+    finish_start(&mut attempt);
+    let Attempt { mut world, envelope, .. } = attempt;
+    world.limits.profile = ProfileSetting::Standard;
+    let caller = || Caller::identified("alice");
+    let mut send = |caller, envelope: &Envelope| world.send_as(caller, envelope.clone());
+    assert_eq!(word(&send(caller(), &envelope)), "MODE_NOT_SUPPORTED");
+    assert_eq!(word(&send(Caller { over_rate: true, ..caller() }, &envelope)), "RATE_LIMITED");
+    let mut barred = caller();
+    barred.scope.may_start = false;
+    assert_eq!(word(&send(barred, &envelope)), "FORBIDDEN");
+    let nameless = Envelope { message_id: String::new(), ..envelope };
+    assert_eq!(word(&send(caller(), &nameless)), "INVALID_ENVELOPE");
+}
+
+/// A list of modes is about modes, by whatever name: an empty one in it is for what belongs to no session.
+#[test]
+fn adm_1_a_scope_holds_a_mode_by_each_of_its_names() {
+    let scoped = |modes: &[&str]| {
+        let mut caller = Caller::identified("alice");
+        caller.scope.modes = Some(Arc::new(modes.iter().map(|mode| (*mode).into()).collect()));
+        caller
+    };
+    let begin = |mode: &str| Envelope { mode: mode.into(), ..start() };
+    for (modes, mode, passes) in [
+        (&["macp.mode.decision.v1"][..], "", true),
+        (&["macp.mode.decision.v1"], "decision", true),
+        (&["decision"], "decision", true),
+        (&["macp.mode.multi_round.v1"], "multi_round", true),
+        (&[""], "", false),
+        (&["macp.mode.task.v1", ""], "", false),
+        (&["macp.mode.task.v1", ""], "decision", false),
+    ] {
+        let caller = scoped(modes);
+        let begin = begin(mode);
+        let judged = door(&begin, &caller, &Limits { profile: ProfileSetting::Auto, ..Limits::default() });
+        assert_eq!(matches!(judged, Door::Passed(_)), passes, "{modes:?} {mode:?}: {judged:?}");
+    }
+    let unnamed = Envelope { mode: String::new(), ..vote("m1", "p1") };
+    assert_eq!(refused(door(&unnamed, &scoped(&["", "macp.mode.decision.v1"]), &Limits::default())), "FORBIDDEN");
+}
+
+#[test]
+fn adm_1_signals_and_progress_at_the_door() {
     let refused = || Caller { credential: Credential::Refused("bad token".into()), ..Caller::default() };
     let cases = [
-        (Caller::anonymous(), envelope("Signal", "m"), Ok("alice")),
-        (Caller { over_rate: true, ..Caller::default() }, envelope("Signal", "m"), Ok("alice")),
-        (Caller::identified("bob"), by("", Envelope { session_id: "".into(), ..envelope("Signal", "m") }), Ok("bob")),
-        (Caller::identified("bob"), envelope("Signal", "m"), Err(Code::InvalidEnvelope)),
-        (Caller::anonymous(), by("", envelope("Progress", "m")), Err(Code::InvalidEnvelope)),
-        (Caller::anonymous(), by(&"x".repeat(257), envelope("Signal", "m")), Err(Code::InvalidEnvelope)),
-        (refused(), Envelope { session_id: "".into(), ..envelope("Signal", "m") }, Err(Code::Unauthenticated)),
+        (Caller::anonymous(), envelope("Signal", "m"), Some("alice")),
+        (Caller { over_rate: true, ..Caller::default() }, envelope("Signal", "m"), Some("alice")),
+        (Caller::identified("bob"), by("", Envelope { session_id: "".into(), ..envelope("Signal", "m") }), Some("bob")),
+        (Caller::identified("bob"), envelope("Signal", "m"), None),
+        (Caller::anonymous(), by("", envelope("Progress", "m")), None),
+        (Caller::anonymous(), by(&"x".repeat(257), envelope("Signal", "m")), None),
+        (refused(), Envelope { session_id: "".into(), ..envelope("Signal", "m") }, None),
     ];
     for (caller, envelope, expected) in cases {
-        let screened = screen(&envelope, &caller, &Limits::default());
-        assert_eq!(screened.map_err(|rejection| rejection.code), expected, "{caller:?} {envelope:?}");
+        let passed = match door(&envelope, &caller, &Limits::default()) {
+            Door::Passed(sender) => Some(sender),
+            Door::Refused(_) | Door::Unclear => None,
+        };
+        assert_eq!(passed, expected, "{caller:?} {envelope:?}");
     }
 }
 

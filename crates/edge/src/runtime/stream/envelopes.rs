@@ -78,11 +78,11 @@ pub(super) async fn run(
 
 /// Gives the envelope to the engine before it returns.
 async fn hand_over<'a>(ctx: &'a Context, access: &'a Access, (envelope, signature): Submitted) -> Answer<'a, Envelope> {
-    let place = send::claim(ctx, access, &envelope).await;
+    let received = send::receive(ctx, access, &envelope).await;
     submit(async move {
         let _timer = ctx.metrics.time(Rpc::StreamSession);
         let mode = envelope.mode.clone();
-        let ack = send::answer(ctx, access, place, *envelope, signature).await;
+        let ack = send::answer(ctx, access, received, *envelope, signature).await;
         answer(mode, ack, ctx.engine.now_ms())
     })
     .await

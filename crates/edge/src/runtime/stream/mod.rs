@@ -64,11 +64,13 @@ async fn profile(ctx: &Context, access: &Access, first: &Frame) -> Result<Profil
         Frame::Envelope(envelope, _) => &envelope.session_id,
         Frame::Subscribe { session_id, .. } => session_id,
     };
-    Ok(match sessions::snapshot(ctx, session_id).await? {
-        Some(session) => session.profile,
-        None if access.identity().is_some() => Profile::Standard,
-        None => Profile::Classic,
-    })
+    let by_credential = || if access.identity().is_some() { Profile::Standard } else { Profile::Classic };
+    match (sessions::snapshot(ctx, session_id).await, first) {
+        (Ok(session), _) => Ok(session.map_or_else(by_credential, |session| session.profile)),
+        // The envelope meets the same failure and is answered with it; a classic stream goes on after that.
+        (Err(_met_again), Frame::Envelope(..)) => Ok(by_credential()),
+        (Err(failure), Frame::Subscribe { .. }) => Err(failure),
+    }
 }
 
 /// The next frame; none when the client has nothing more to send.

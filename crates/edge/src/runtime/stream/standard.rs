@@ -173,10 +173,10 @@ impl Stream<'_> {
             let sender = access.identity().unwrap_or_default().to_owned();
             Envelope { sender, ..envelope.clone() }
         });
-        let place = send::claim(ctx, access, &envelope).await;
+        let received = send::receive(ctx, access, &envelope).await;
         let verdict = submit(async move {
             let _timer = ctx.metrics.time(Rpc::StreamSession);
-            let ack = send::answer(ctx, access, place, envelope, signature).await;
+            let ack = send::answer(ctx, access, received, envelope, signature).await;
             Verdict { ack, is_start, echo }
         });
         self.verdicts.push_back(verdict.await);

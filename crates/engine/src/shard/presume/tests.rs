@@ -62,6 +62,9 @@ impl Bench {
                 Effect::Append(_) => out.appends += 1,
                 Effect::Publish { .. } => out.published += 1,
                 Effect::Send(Outgoing::Answer(reply, answer)) => out.answers.push((reply, answer)),
+                Effect::Send(Outgoing::Read { reply, after, .. }) => {
+                    out.answers.push((reply, Ok(Answer::Read(Some(after)))));
+                }
                 Effect::Send(Outgoing::Lifecycle(_)) => out.lifecycle += 1,
                 Effect::Send(Outgoing::Trace(_)) => panic!("tracing is off"),
             }
