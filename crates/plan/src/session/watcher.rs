@@ -85,9 +85,8 @@ impl Watcher {
             tokio::select! {
                 event = self.events.recv() => match event {
                     Ok(event) => self.take(event).await,
-                    Err(RecvError::Lagged(missed)) => self.lagged(missed).await,
-                    // The engine is gone.
-                    Err(RecvError::Closed) => return,
+                    Err(RecvError::Lagged(missed)) => self.lagged(Some(missed)).await,
+                    Err(RecvError::Closed) => self.lagged(None).await,
                 },
                 _ = ticks.tick() => self.tick().await,
             }
@@ -106,8 +105,9 @@ impl Watcher {
             if resolved.len() < BATCH {
                 match self.events.try_recv() {
                     Ok(event) => next = Some(event),
-                    Err(TryRecvError::Lagged(missed)) => self.lagged(missed).await,
-                    Err(TryRecvError::Empty | TryRecvError::Closed) => {}
+                    Err(TryRecvError::Lagged(missed)) => self.lagged(Some(missed)).await,
+                    Err(TryRecvError::Closed) => self.lagged(None).await,
+                    Err(TryRecvError::Empty) => {}
                 }
             }
         }
@@ -248,8 +248,12 @@ impl Watcher {
     }
 
     /// Some events are lost: what they said is read from where it is kept.
-    async fn lagged(&mut self, missed: u64) {
+    ///
+    /// The engine lets go of a watcher for which too many bytes wait, and so does not end before the watcher does:
+    /// whatever broke off, it is watched anew, before anything is read.
+    async fn lagged(&mut self, missed: Option<u64>) {
         tracing::info!(missed, "the watcher of sessions fell behind and goes through the index");
+        self.events = self.session_runs.shared.engine.watch_lifecycle();
         (self.behind, self.gap) = (true, true);
         let runs: Vec<String> = self.session_runs.shared.reporting().iter().cloned().collect();
         for run_id in runs {

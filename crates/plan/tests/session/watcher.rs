@@ -5,9 +5,11 @@ use std::sync::Arc;
 use macp_engine::Options;
 use macp_ledger::{MemoryStore, Store};
 use macp_plan::session::{SessionSettings, StartPolicy};
+use serde_json::json;
 
 use crate::decision::{Decision, committed};
 use crate::world::{Gate, World, frozen, plan, step, token, until};
+use crate::wrapped::Wrapped;
 
 fn auto() -> SessionSettings {
     SessionSettings { start: StartPolicy::Auto, ..SessionSettings::default() }
@@ -124,6 +126,37 @@ async fn a_watcher_that_falls_behind_finds_what_it_missed() {
     for number in 0..40 {
         sessions.push(committed(&world.engine, &format!("many-{number}"), &plan).await.0);
     }
+    runs(&world, sessions.len()).await;
+    let mut found: Vec<_> = world.listed().await.into_iter().filter_map(|run| run.session_id).collect();
+    found.sort();
+    sessions.sort();
+    assert_eq!(found, sessions);
+    world.stop().await;
+}
+
+/// More bytes than a watcher may fall behind, in far fewer events than it may: the engine lets go of it then, and it has
+/// to watch anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watcher_that_is_let_go_for_its_bytes_watches_anew() {
+    let run_store = Wrapped::new();
+    let store = Arc::clone(&run_store) as Arc<dyn Store>;
+    let world = World::over(Arc::new(MemoryStore::new()), store, Gate::open(), auto()).await;
+    watching(&world).await;
+    run_store.hold();
+    let plan = plan("p1", vec![step("s1")]);
+    let mut sessions = vec![committed(&world.engine, "holds-it-up", &plan).await.0];
+    let waiting = Arc::clone(&run_store);
+    tokio::task::spawn_blocking(move || waiting.wait_for_commits(1)).await.unwrap();
+    for number in 0..12 {
+        let mut decision = Decision::classic(&world.engine, &format!("large-{number}"), Vec::new()).await;
+        decision.propose("p1", b"").await.vote().await;
+        let padding = "x".repeat(900_000);
+        decision.commit_json(&json!({"commitment_id": "c", "reason": "agreed", "padding": padding})).await;
+    }
+    sessions.push(committed(&world.engine, "unheard", &plan).await.0);
+    run_store.release();
+    runs(&world, sessions.len()).await;
+    sessions.push(committed(&world.engine, "heard-again", &plan).await.0);
     runs(&world, sessions.len()).await;
     let mut found: Vec<_> = world.listed().await.into_iter().filter_map(|run| run.session_id).collect();
     found.sort();
