@@ -23,6 +23,8 @@ pub struct MemoryStore {
 #[derive(Default)]
 struct Tables {
     sessions: BTreeMap<Arc<str>, Session>,
+    /// Their ids in the order of creation.
+    created: Vec<Arc<str>>,
     /// Deadline and id of every open session.
     open: BTreeSet<(i64, Arc<str>)>,
     documents: Documents,
@@ -32,6 +34,8 @@ struct Tables {
 struct Session {
     head: Head,
     records: Vec<Record>,
+    /// Where it is in the order of creation.
+    position: usize,
 }
 
 impl fmt::Debug for Tables {
@@ -86,7 +90,8 @@ impl Tables {
                 session.records.extend_from_slice(&append.records);
             }
             None => {
-                let session = Session { head, records: append.records.clone() };
+                let session = Session { head, records: append.records.clone(), position: self.created.len() };
+                self.created.push(Arc::clone(&append.session_id));
                 self.sessions.insert(Arc::clone(&append.session_id), session);
             }
         }
@@ -134,6 +139,20 @@ impl Store for MemoryStore {
         let tables = self.tables();
         let heads = tables.sessions.range::<str, _>((after, Bound::Unbounded)).map(|(_, session)| &session.head);
         Ok(heads.filter(|head| filter == Filter::All || head.open).take(limit).cloned().collect())
+    }
+
+    fn created(&self, after: Option<&str>, limit: usize) -> Result<Vec<Head>, Failure> {
+        let tables = self.tables();
+        let start = after.and_then(|id| tables.sessions.get(id)).map_or(0, |session| session.position + 1);
+        let sessions = tables.created[start..].iter().take(limit).filter_map(|id| tables.sessions.get(id));
+        Ok(sessions.map(|session| session.head.clone()).collect())
+    }
+
+    fn ended_up_to(&self) -> Result<Option<Arc<str>>, Failure> {
+        let tables = self.tables();
+        let open = tables.open.iter().filter_map(|(_, id)| tables.sessions.get(id));
+        let first_open = open.map(|session| session.position).min().unwrap_or(tables.created.len());
+        Ok(tables.created[..first_open].last().cloned())
     }
 
     fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Arc<str>>, Failure> {

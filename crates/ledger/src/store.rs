@@ -110,6 +110,22 @@ pub trait Store: Send + Sync + Debug + 'static {
     /// Heads of sessions whose id is greater than `after`, ascending by the bytes of the id.
     fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure>;
 
+    /// Heads of sessions in the order in which they were created: those after a session, or from the first one on if
+    /// there is no such session.
+    ///
+    /// A store that does not keep this order answers in that of the ids, and knows of nothing in
+    /// [`Store::ended_up_to`]: whoever goes through the sessions then begins with the first, and misses none.
+    fn created(&self, after: Option<&str>, limit: usize) -> Result<Vec<Head>, Failure> {
+        let known = after.map(|id| self.head(id)).transpose()?.flatten();
+        self.list(after.filter(|_| known.is_some()), limit, Filter::All)
+    }
+
+    /// The last session in the order of creation such that it and all before it have ended. Looks at every open session,
+    /// so it is not for hot paths.
+    fn ended_up_to(&self) -> Result<Option<Arc<str>>, Failure> {
+        Ok(None)
+    }
+
     /// Ids of open sessions whose deadline is strictly before `now_ms`, earliest first, then by id.
     ///
     /// Ids alone: very many sessions may be due at once, and nothing bounds what their summaries hold together.

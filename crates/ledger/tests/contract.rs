@@ -1,6 +1,7 @@
 //! Both stores keep the contract.
 
 use bytes::Bytes;
+use macp_ledger::contract::sample::Session;
 use macp_ledger::sqlite::{Options, SqliteStore};
 use macp_ledger::{
     Append, AppendError, Document, Failure, Filter, Head, MemoryStore, PutMode, PutOutcome, Record, Store, contract,
@@ -20,6 +21,25 @@ fn sqlite_keeps_the_contract() {
 #[test]
 fn sqlite_keeps_the_contract_while_checkpoints_never_cease() {
     contract::run(|| Box::new(Scratch::new(Options { checkpoint_pages: 1, ..Options::default() })));
+}
+
+/// The contract leaves open whether a store keeps this order. Both do, so that not all ended sessions have to be read.
+#[test]
+fn both_stores_know_the_order_of_creation() {
+    for store in [Box::new(MemoryStore::new()) as Box<dyn Store>, Box::new(Scratch::new(Options::default()))] {
+        let mut sessions: Vec<_> = ["c", "a", "d", "b"].into_iter().map(Session::new).collect();
+        for session in &mut sessions {
+            store.append(&[session.append(1)]).remove(0).unwrap();
+        }
+        let mut found = Vec::new();
+        for place in [1, 0, 3, 2] {
+            store.append(&[sessions[place].end()]).remove(0).unwrap();
+            found.push(store.ended_up_to().unwrap().map(|id| id.to_string()));
+        }
+        assert_eq!(found, [None, Some("a".to_owned()), Some("a".to_owned()), Some("b".to_owned())]);
+        let created = store.created(Some("c"), 2).unwrap();
+        assert_eq!(created.iter().map(|head| &*head.session_id).collect::<Vec<_>>(), ["a", "d"]);
+    }
 }
 
 /// A store whose directory goes away with it.
@@ -52,6 +72,14 @@ impl Store for Scratch {
 
     fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure> {
         self.store.list(after, limit, filter)
+    }
+
+    fn created(&self, after: Option<&str>, limit: usize) -> Result<Vec<Head>, Failure> {
+        self.store.created(after, limit)
+    }
+
+    fn ended_up_to(&self) -> Result<Option<std::sync::Arc<str>>, Failure> {
+        self.store.ended_up_to()
     }
 
     fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<std::sync::Arc<str>>, Failure> {

@@ -26,6 +26,7 @@ pub(super) const CASES: &[Case] = &[
     ("large records come back whole", large_records),
     ("listing pages by the bytes of the id", list_order),
     ("listing open sessions leaves out the ended ones", list_open),
+    ("what was created before is found again", creation_order),
     ("due is strictly before, earliest first", due),
     ("deadlines follow the index", deadlines_follow),
     ("readers see whole appends while the writer goes on", concurrent_reads),
@@ -317,6 +318,38 @@ fn list_open(store: &dyn Store) {
     assert_eq!(list_ids(store, Some("s3"), 1, Filter::Open), ["s6"]);
     assert_eq!(list_ids(store, None, 100, Filter::All).len(), 10);
     assert_eq!(store.open_sessions().unwrap(), 4);
+}
+
+fn creation_order(store: &dyn Store) {
+    assert_eq!(store.ended_up_to().unwrap(), None);
+    let mut sessions: Vec<_> = ["c", "a", "d", "b"].into_iter().map(Session::new).collect();
+    for session in &mut sessions {
+        append_all(store, &[session.append(1)]);
+    }
+    let created = |after: Option<&str>, limit| -> Vec<String> {
+        let heads = store.created(after, limit).expect("created");
+        heads.iter().map(|head| head.session_id.to_string()).collect()
+    };
+    let ended_up_to = || store.ended_up_to().expect("ended").map(|id| id.to_string());
+    let mut all = created(None, 100);
+    let mut paged = Vec::new();
+    while let Some(page) = Some(created(paged.last().map(String::as_str), 3)).filter(|page| !page.is_empty()) {
+        paged.extend(page);
+    }
+    assert_eq!(paged, all);
+    assert_eq!(created(Some("nowhere"), 100).len(), 4, "nothing is left out for want of a place to begin at");
+    // Whatever the order: all up to the one that is named have ended, and none created later comes before it.
+    for place in [1, 0, 3, 2] {
+        append_all(store, &[sessions[place].end()]);
+        let Some(ended) = ended_up_to() else { continue };
+        let mut later = Session::new(&format!("0-later-{place}"));
+        append_all(store, &[later.append(1), later.end()]);
+        all = created(None, 100);
+        let upto = all.iter().position(|id| *id == ended).expect("it is one of them");
+        assert!(store.created(None, upto + 1).unwrap().iter().all(|head| !head.open), "{ended}");
+        assert_eq!(created(Some(&ended), 100), all[upto + 1..], "{ended}");
+        assert!(created(Some(&ended), 100).contains(&later.id.to_string()), "{ended}");
+    }
 }
 
 fn due(store: &dyn Store) {

@@ -187,6 +187,14 @@ impl Store for SqliteStore {
         self.readers.list(after, limit, filter)
     }
 
+    fn created(&self, after: Option<&str>, limit: usize) -> Result<Vec<Head>, Failure> {
+        self.readers.created(after, limit)
+    }
+
+    fn ended_up_to(&self) -> Result<Option<Arc<str>>, Failure> {
+        self.readers.ended_up_to()
+    }
+
     fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Arc<str>>, Failure> {
         self.readers.due(now_ms, limit)
     }

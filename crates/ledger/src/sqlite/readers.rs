@@ -35,6 +35,12 @@ const LIST: &str = select_heads!("WHERE id > ?1 ORDER BY id LIMIT ?2");
 const LIST_FIRST: &str = select_heads!("ORDER BY id LIMIT ?1");
 const LIST_OPEN: &str = select_heads!("INDEXED BY sessions_open WHERE open = 1 AND id > ?1 ORDER BY id LIMIT ?2");
 const LIST_OPEN_FIRST: &str = select_heads!("INDEXED BY sessions_open WHERE open = 1 ORDER BY id LIMIT ?1");
+// Keys are given in ascending order, and no session is ever removed.
+const CREATED: &str =
+    select_heads!("WHERE key > coalesce((SELECT key FROM sessions WHERE id = ?1), 0) ORDER BY key LIMIT ?2");
+const ENDED_UP_TO: &str = "SELECT id FROM sessions WHERE key < coalesce(\
+     (SELECT min(key) FROM sessions INDEXED BY sessions_deadline WHERE open = 1), 9223372036854775807) \
+     ORDER BY key DESC LIMIT 1";
 const DUE: &str = "SELECT id FROM sessions INDEXED BY sessions_deadline \
      WHERE open = 1 AND deadline_ms < ?1 ORDER BY deadline_ms, id LIMIT ?2";
 const NEXT_DEADLINE: &str = "SELECT deadline_ms FROM sessions INDEXED BY sessions_deadline \
@@ -97,6 +103,15 @@ impl Readers {
             (Filter::Open, None) => heads(connection, LIST_OPEN_FIRST, params![limit]),
             (Filter::Open, Some(after)) => heads(connection, LIST_OPEN, params![after, limit]),
         })
+    }
+
+    pub(super) fn created(&self, after: Option<&str>, limit: usize) -> Result<Vec<Head>, Failure> {
+        self.with(|connection| heads(connection, CREATED, params![after, row_limit(limit)]))
+    }
+
+    pub(super) fn ended_up_to(&self) -> Result<Option<Arc<str>>, Failure> {
+        let id = |row: &Row<'_>| Ok(Arc::from(row.get_ref(0)?.as_str()?));
+        self.with(|connection| connection.prepare_cached(ENDED_UP_TO)?.query_row([], id).optional())
     }
 
     pub(super) fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Arc<str>>, Failure> {
@@ -205,12 +220,14 @@ mod tests {
     use super::*;
     use crate::sqlite::options::Options;
 
-    const STATEMENTS: [&str; 12] = [
+    const STATEMENTS: [&str; 14] = [
         HEAD,
         LIST,
         LIST_FIRST,
         LIST_OPEN,
         LIST_OPEN_FIRST,
+        CREATED,
+        ENDED_UP_TO,
         DUE,
         NEXT_DEADLINE,
         OPEN_SESSIONS,

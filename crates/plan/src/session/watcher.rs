@@ -4,15 +4,19 @@
 //! Nothing may be missed by a crash, nor by falling behind. So the watcher keeps a checkpoint, the time up to which it
 //! has dealt with everything, and after a start or a gap goes through the index for sessions that may have been
 //! resolved since: a session is resolved before its deadline, hence one whose deadline is before the checkpoint is
-//! long done with. That pass reads index rows alone, a page at a time; only candidates are looked at closer. Doing
+//! long done with. And it keeps a [mark], before which all sessions have ended and were dealt with, so that it need not
+//! go through those again. That pass reads index rows alone, a page at a time; only candidates are looked at closer.
+//! Events go on being dealt with between two pages: whoever lets them wait for the whole pass falls behind again. Doing
 //! something twice is harmless, because admission and notes are idempotent.
+
+mod mark;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use macp_engine::{Lifecycle, LifecycleEvent};
-use macp_ledger::{Failure, Filter, Store};
+use macp_ledger::{Failure, Store};
 use macp_wire::v1::{SessionMetadata, SessionState};
 use prost::Message;
 use tokio::sync::broadcast::Receiver;
@@ -29,12 +33,13 @@ use super::start::StartFromSession;
 use super::{SessionRuns, blocking};
 use crate::executor::StartError;
 use crate::store::StoreError;
+use mark::Mark;
 
-/// Resolved sessions looked at together.
+/// Events dealt with together.
 const BATCH: usize = 256;
 
-/// Index rows read at once.
-const PAGE: usize = 1_024;
+/// Index rows read at once, as many as a listing reads: a summary may be long.
+const PAGE: usize = 32;
 
 /// How often what failed is tried again and the checkpoint is looked at.
 const TICK: Duration = Duration::from_secs(5);
@@ -62,10 +67,12 @@ pub(super) struct Watcher {
     gap: bool,
     /// The checkpoint as it was last kept.
     checkpoint_ms: Option<i64>,
+    mark: Mark,
 }
 
 impl Watcher {
     pub(super) fn new(session_runs: SessionRuns, events: Receiver<Arc<Lifecycle>>) -> Self {
+        let mark = Mark::new(Arc::clone(session_runs.runs().ledger()));
         Self {
             session_runs,
             events,
@@ -74,6 +81,7 @@ impl Watcher {
             behind: true,
             gap: false,
             checkpoint_ms: None,
+            mark,
         }
     }
 
@@ -84,7 +92,7 @@ impl Watcher {
             let had_gap = self.gap;
             tokio::select! {
                 event = self.events.recv() => match event {
-                    Ok(event) => self.take(event).await,
+                    Ok(event) => _ = self.take(event).await,
                     Err(RecvError::Lagged(missed)) => self.lagged(Some(missed)).await,
                     Err(RecvError::Closed) => self.lagged(None).await,
                 },
@@ -96,13 +104,29 @@ impl Watcher {
         }
     }
 
-    /// Deals with an event and those that wait behind it.
-    async fn take(&mut self, event: Arc<Lifecycle>) {
+    /// Deals with the events that wait, but not with those that come meanwhile: there may be no end of them.
+    async fn drain(&mut self) {
+        let waiting = self.events.len();
+        let mut taken = 0;
+        while taken < waiting {
+            match self.events.try_recv() {
+                Ok(event) => taken += self.take(event).await,
+                Err(TryRecvError::Lagged(missed)) => return self.lagged(Some(missed)).await,
+                Err(TryRecvError::Closed) => return self.lagged(None).await,
+                Err(TryRecvError::Empty) => return,
+            }
+        }
+    }
+
+    /// Deals with an event and with those that wait behind it, a batch at most; says how many they were.
+    async fn take(&mut self, event: Arc<Lifecycle>) -> usize {
         let mut resolved = Vec::new();
         let mut next = Some(event);
+        let mut taken = 0;
         while let Some(event) = next.take() {
             self.sort(&event, &mut resolved).await;
-            if resolved.len() < BATCH {
+            taken += 1;
+            if taken < BATCH {
                 match self.events.try_recv() {
                     Ok(event) => next = Some(event),
                     Err(TryRecvError::Lagged(missed)) => self.lagged(Some(missed)).await,
@@ -112,7 +136,7 @@ impl Watcher {
             }
         }
         if resolved.is_empty() {
-            return;
+            return taken;
         }
         match self.look(resolved).await {
             Ok(found) => self.deal_with(found).await,
@@ -121,6 +145,7 @@ impl Watcher {
                 self.behind = true;
             }
         }
+        taken
     }
 
     async fn sort(&mut self, event: &Lifecycle, resolved: &mut Vec<String>) {
@@ -151,6 +176,9 @@ impl Watcher {
     /// Goes through the past if need be, tries again what failed, and moves the checkpoint.
     async fn tick(&mut self) {
         self.gap = false;
+        let now_ms = self.session_runs.shared.engine.now_ms();
+        // What was told until here is dealt with before the checkpoint says so.
+        self.drain().await;
         for run_id in std::mem::take(&mut self.unfollowed) {
             self.follow(&run_id).await;
         }
@@ -161,18 +189,26 @@ impl Watcher {
             }
             let waiting = std::mem::take(&mut self.waiting);
             self.deal_with(waiting.into_values().collect()).await;
-            if !self.behind && self.waiting.is_empty() && self.events.is_empty() {
-                let at_ms = self.session_runs.shared.engine.now_ms().saturating_sub(CHECKPOINT_LAG_MS);
-                if self.checkpoint_ms.is_none_or(|last_ms| at_ms.abs_diff(last_ms) >= CHECKPOINT_EVERY_MS) {
-                    self.session_runs.shared.notes.set_checkpoint(at_ms).await?;
-                    self.checkpoint_ms = Some(at_ms);
-                }
+            if self.behind || !self.waiting.is_empty() {
+                return Ok::<_, StoreError>(());
             }
-            Ok::<_, StoreError>(())
+            self.keep_checkpoint(now_ms).await
         };
         if let Err(error) = result.await {
             tracing::warn!(%error, "watching sessions is held up and goes on in a while");
         }
+    }
+
+    /// Everything that was told before this time is dealt with.
+    async fn keep_checkpoint(&mut self, now_ms: i64) -> Result<(), StoreError> {
+        let at_ms = now_ms.saturating_sub(CHECKPOINT_LAG_MS);
+        if self.checkpoint_ms.is_some_and(|last_ms| at_ms.abs_diff(last_ms) < CHECKPOINT_EVERY_MS) {
+            return Ok(());
+        }
+        self.mark.keep(self.session_runs.shared.engine.store(), now_ms, CHECKPOINT_LAG_MS).await?;
+        self.session_runs.shared.notes.set_checkpoint(at_ms).await?;
+        self.checkpoint_ms = Some(at_ms);
+        Ok(())
     }
 
     /// Deals with everything that was resolved since the checkpoint. Without one there is no past: plans that were
@@ -182,7 +218,7 @@ impl Watcher {
             return Ok(());
         };
         let began = Instant::now();
-        let mut after = None;
+        let mut after = self.mark.session_id().await?;
         let mut found = Vec::new();
         loop {
             let from = after.clone();
@@ -191,12 +227,14 @@ impl Watcher {
                 blocking(store, move |store| candidates(store, from.as_deref(), since_ms).map_err(StoreError::from))
                     .await?;
             found.extend(self.look(page).await?);
+            self.drain().await;
             match last {
                 Some(last) => after = Some(last),
                 None => break,
             }
         }
         tracing::debug!(found = found.len(), took = ?began.elapsed(), "went through the sessions resolved lately");
+        // All together, since one may supersede another that was created before it.
         self.deal_with(found).await;
         Ok(())
     }
@@ -331,10 +369,11 @@ impl SessionRuns {
     }
 }
 
-/// A page of the index: sessions that were resolved, and not before a time; and where the next page begins.
+/// A page of the index: sessions that were resolved, and not before a time; and where the next page begins, if this one
+/// is full.
 fn candidates(store: &dyn Store, after: Option<&str>, since_ms: i64) -> Result<(Vec<String>, Option<String>), Failure> {
-    let heads = store.list(after, PAGE, Filter::All)?;
-    let last = heads.last().map(|head| head.session_id.to_string());
+    let heads = store.created(after, PAGE)?;
+    let last = heads.last().filter(|_| heads.len() == PAGE).map(|head| head.session_id.to_string());
     let resolved = heads.into_iter().filter(|head| head.state == i32::from(SessionState::Resolved));
     let recent = resolved.filter(|head| {
         // A row that cannot be read rules nothing out.

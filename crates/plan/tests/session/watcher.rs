@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use macp_engine::Options;
-use macp_ledger::{MemoryStore, Store};
+use macp_ledger::{MemoryStore, PutMode, Store};
 use macp_plan::session::{SessionSettings, StartPolicy};
 use serde_json::json;
 
@@ -162,5 +162,34 @@ async fn a_watcher_that_is_let_go_for_its_bytes_watches_anew() {
     found.sort();
     sessions.sort();
     assert_eq!(found, sessions);
+    world.stop().await;
+}
+
+/// A start does not go through sessions again that ended long ago: it begins behind the mark.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ended_before_the_mark_is_not_gone_through_again() {
+    let (sessions, run_store): (Arc<dyn Store>, Arc<dyn Store>) =
+        (Arc::new(MemoryStore::new()), Arc::new(MemoryStore::new()));
+    let world = World::over(Arc::clone(&sessions), Arc::clone(&run_store), Gate::open(), auto()).await;
+    watching(&world).await;
+    world.session_runs.shutdown().await;
+    let plan = plan("p1", vec![step("s1")]);
+    let (before, _) = committed(&world.engine, "z-before", &plan).await;
+    // More than a page, and in another order than that of their ids.
+    let mut behind = Vec::new();
+    for number in (0..40).rev() {
+        behind.push(committed(&world.engine, &format!("behind-{number:02}"), &plan).await.0);
+    }
+    world.stop().await;
+
+    let mark = json!({"session_id": before}).to_string();
+    run_store.put_document("aos.watched", "ended", mark.as_bytes(), PutMode::Replace).unwrap();
+    let world = World::over(sessions, run_store, Gate::open(), auto()).await;
+    watching(&world).await;
+    runs(&world, behind.len()).await;
+    let mut found: Vec<_> = world.listed().await.into_iter().filter_map(|run| run.session_id).collect();
+    found.sort();
+    behind.sort();
+    assert_eq!(found, behind);
     world.stop().await;
 }
