@@ -25,6 +25,10 @@ pub enum HashError {
 }
 
 impl Hash {
+    /// Stands for what is stored in the place of a hash and is none, so that whoever checks it can say where. No bytes
+    /// are known that have it.
+    pub const NONE: Self = Self([0; 32]);
+
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)

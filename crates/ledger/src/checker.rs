@@ -22,9 +22,9 @@ pub enum CorruptionKind {
     Missing { found: u64 },
     #[error("the record is missing, the history ends before it although the session index counts {indexed} records")]
     Truncated { indexed: u64 },
-    #[error("the record was changed: its chain hash should be {expected}, stored is {found}")]
+    #[error("the record was changed: its chain hash should be {expected}, stored is {}", stored(found))]
     Hash { expected: Hash, found: Hash },
-    #[error("the session index says the last hash is {expected}, the history ends with {found}")]
+    #[error("the session index says the last hash is {}, the history ends with {found}", stored(expected))]
     Head { expected: Hash, found: Hash },
     #[error("a record is stored that the session index does not count")]
     Unindexed,
@@ -39,6 +39,10 @@ pub enum CorruptionKind {
     FinalHash { expected: Option<Hash>, found: String },
     #[error("an entry follows the one that ended the session")]
     AfterTerminal,
+}
+
+fn stored(hash: &Hash) -> String {
+    if *hash == Hash::NONE { "something that is no hash".to_owned() } else { hash.to_string() }
 }
 
 /// Checks sequence continuity from 1, chain hashes, frames, and that nothing follows the terminal entry.

@@ -2,7 +2,7 @@
 
 use macp_ledger::contract::sample::Session;
 use macp_ledger::sqlite::DATABASE_FILE;
-use macp_ledger::{Corruption, CorruptionKind, History, ReadError, SqliteStore, Store};
+use macp_ledger::{Corruption, CorruptionKind, Filter, History, ReadError, SqliteStore, Store};
 use rusqlite::{Connection, params};
 use tempfile::TempDir;
 
@@ -151,10 +151,40 @@ fn an_index_that_disagrees_is_found() {
 }
 
 #[test]
-fn a_hash_of_the_wrong_size_is_a_failure_that_says_corrupt() {
+fn a_hash_of_the_wrong_size_is_found_where_it_is() {
     let victim = Victim::new();
-    victim.set_blob("hash", 3, b"short");
-    let store = SqliteStore::open_read_only(victim.directory.path()).unwrap();
-    let failure = store.read("s", 0, 10, usize::MAX).expect_err("no hash to return");
-    assert_eq!(failure.kind(), macp_ledger::FailureKind::Corrupt);
+    for sequence in 1..=LENGTH {
+        let whole = victim.blob("hash", sequence);
+        // One that begins with the right hash is none either.
+        for wrong in [b"".to_vec(), b"short".to_vec(), [&whole[..], b"more"].concat()] {
+            victim.set_blob("hash", sequence, &wrong);
+            let found = victim.verify().expect_err("no hash");
+            assert_eq!(found.sequence, sequence);
+            assert!(found.to_string().contains("stored is something that is no hash"), "{found}");
+        }
+        victim.set_blob("hash", sequence, &whole);
+    }
+    victim.verify().unwrap();
+}
+
+#[test]
+fn a_damaged_row_of_the_index_is_found_and_hides_no_other() {
+    let victim = Victim::new();
+    for (column, value, message) in [
+        ("hash", "x'00'", "the last hash is something that is no hash"),
+        ("sequence", "-1", "does not count"),
+        ("state", "4294967296", ""),
+    ] {
+        victim.raw.execute_batch("CREATE TEMP TABLE kept AS SELECT * FROM main.sessions WHERE id = 's'").unwrap();
+        victim.raw.execute(&format!("UPDATE sessions SET {column} = {value} WHERE id = 's'"), []).unwrap();
+        let store = SqliteStore::open_read_only(victim.directory.path()).unwrap();
+        let listed = store.list(None, 10, Filter::All).expect(column);
+        assert_eq!(listed.iter().map(|head| &*head.session_id).collect::<Vec<_>>(), ["r", "s", "t"], "{column}");
+        match victim.verify() {
+            Err(found) => assert!(found.to_string().contains(message), "{found}"),
+            // What a state means, only those above the ledger know.
+            Ok(()) => assert_eq!((column, listed[1].state), ("state", 0)),
+        }
+        victim.raw.execute_batch("REPLACE INTO main.sessions SELECT * FROM temp.kept; DROP TABLE temp.kept").unwrap();
+    }
 }

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use macp_archive::{FileError, Keys, Source, Verification, verify};
-use macp_ledger::{Filter, History, Store};
+use macp_ledger::{Filter, History, SqliteStore, Store};
 use macp_wire::history::v1::VerifySessionResponse;
 use serde_json::json;
 
 use crate::Finding;
-use crate::output::{Output, Paint};
+use crate::output::{Output, Paint, causes};
 use crate::progress;
 use crate::source::{self, HistoryArgs, Place};
 use crate::text::{clean, count};
@@ -53,7 +53,7 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
         Place::File(path) => match source::open_file(&path) {
             Ok(source) => check(source, &keys)?,
             // A file whose first line was damaged is a finding like any other.
-            Err(error @ FileError::Header { .. }) => (String::new(), Found::whole_file(&error)),
+            Err(error @ FileError::Header { .. }) => (String::new(), Found::as_a_whole(&error.to_string())),
             Err(error) => return Err(error.into()),
         },
         Place::Directory { directory, session_id } => {
@@ -80,13 +80,13 @@ struct Found {
     sealed: bool,
     signatures_verified: u64,
     signatures_unchecked: u64,
-    /// Sequence of the first bad entry, 0 for the file as a whole, and what is wrong.
+    /// Sequence of the first bad entry, 0 for the history as a whole, and what is wrong.
     bad: Option<(u64, String)>,
 }
 
 impl Found {
-    fn whole_file(error: &FileError) -> Found {
-        let bad = Some((0, error.to_string()));
+    fn as_a_whole(message: &str) -> Found {
+        let bad = Some((0, message.to_owned()));
         Found { entries: 0, head: String::new(), sealed: false, signatures_verified: 0, signatures_unchecked: 0, bad }
     }
 }
@@ -141,7 +141,7 @@ fn report(session_id: &str, found: &Found, output: &Output) -> anyhow::Result<()
     }
     if let Some((sequence, message)) = &found.bad {
         let place = match sequence {
-            0 => "the file as a whole".to_owned(),
+            0 => "the history as a whole".to_owned(),
             sequence => format!("entry {sequence}"),
         };
         let message = clean(message);
@@ -160,6 +160,14 @@ fn report(session_id: &str, found: &Found, output: &Output) -> anyhow::Result<()
     Ok(())
 }
 
+/// None if there is no such session.
+fn check_stored(store: &SqliteStore, session_id: &str, keys: &Keys) -> anyhow::Result<Option<Found>> {
+    let Some(history) = History::open(store, session_id)? else {
+        return Ok(None);
+    };
+    Ok(Some(verify(&mut Source::Store(history), keys, &mut |_| {})?.into()))
+}
+
 /// Every session of a directory; bad ones are told one by one.
 fn all(directory: &Path, keys: &Keys, output: &Output) -> anyhow::Result<Finding> {
     let store = source::open_store(directory)?;
@@ -173,10 +181,12 @@ fn all(directory: &Path, keys: &Keys, output: &Output) -> anyhow::Result<Finding
         };
         after = Some(last.session_id.to_string());
         for head in &page {
-            let Some(history) = History::open(&store, &head.session_id)? else {
-                continue;
+            // One that cannot be read says nothing about the others.
+            let found = match check_stored(&store, &head.session_id, keys) {
+                Ok(Some(found)) => found,
+                Ok(None) => continue,
+                Err(error) => Found::as_a_whole(&causes(&error)),
             };
-            let found: Found = verify(&mut Source::Store(history), keys, &mut |_| {})?.into();
             sessions += 1;
             entries += found.entries;
             bar.inc(1);

@@ -1,6 +1,7 @@
 //! The real binary, with real data directories, as a user drives it.
 
 mod certificates;
+mod damage;
 mod demo;
 mod directory;
 mod disk_full;

@@ -184,17 +184,20 @@ fn heads(connection: &Connection, sql: &str, params: impl Params) -> rusqlite::R
 fn head_row(row: &Row<'_>) -> rusqlite::Result<Head> {
     Ok(Head {
         session_id: Arc::from(row.get_ref(0)?.as_str()?),
-        sequence: unsigned(row, 1)?,
-        hash: hash(row, 2)?,
+        // One row that was damaged must not keep all others from being listed: what it says is compared with the history
+        // when the session is read, and no history has nothing, or these values.
+        sequence: row.get::<_, i64>(1)?.try_into().unwrap_or(0),
+        hash: hash(row, 2).unwrap_or(Hash::NONE),
         open: row.get(3)?,
         deadline_ms: row.get(4)?,
-        state: row.get(5)?,
+        state: row.get::<_, i64>(5)?.try_into().unwrap_or(0),
         summary: blob(row, 6)?,
     })
 }
 
 fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
-    Ok(Record { sequence: unsigned(row, 0)?, bytes: blob(row, 1)?, hash: hash(row, 2)? })
+    // Whoever checks the chain says where it breaks.
+    Ok(Record { sequence: unsigned(row, 0)?, bytes: blob(row, 1)?, hash: hash(row, 2).unwrap_or(Hash::NONE) })
 }
 
 fn blob(row: &Row<'_>, column: usize) -> rusqlite::Result<Bytes> {

@@ -1,0 +1,58 @@
+//! A data directory that somebody wrote into by hand: what was changed is found and named, and nothing else suffers.
+
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use crate::support::{Run, Server, decide, macp};
+
+struct Directory {
+    data: tempfile::TempDir,
+}
+
+impl Directory {
+    /// Sessions a to c have ended, d is open.
+    fn new() -> Directory {
+        let data = tempfile::tempdir().unwrap();
+        let server = Server::on(data.path());
+        for session in ["a", "b", "c"] {
+            decide(&server, session, true);
+        }
+        decide(&server, "d", false);
+        assert!(server.terminate().success());
+        Directory { data }
+    }
+
+    fn change(&self, sql: &str) {
+        let database = Connection::open(self.data.path().join("macp.db")).unwrap();
+        assert_eq!(database.execute(sql, []).unwrap(), 1, "{sql}");
+    }
+
+    fn macp(&self, args: &[&str]) -> Run {
+        macp(&[args, &["--data", self.data.path().to_str().unwrap()]].concat())
+    }
+
+    /// What `verify --all` says of the bad ones, after all were looked at.
+    fn bad(&self) -> Vec<Value> {
+        let mut found = self.macp(&["--json", "verify", "--all"]).exits(1).values();
+        let all = found.pop().unwrap();
+        assert_eq!((&all["sessions"], &all["bad"]), (&json!(4), &json!(found.len())), "{all}");
+        found
+    }
+}
+
+#[test]
+fn a_hash_of_the_wrong_size_is_named_and_the_others_are_checked() {
+    let directory = Directory::new();
+    directory.change(
+        "UPDATE entries SET hash = x'00' WHERE sequence = 2 AND session = (SELECT key FROM sessions WHERE id = 'b')",
+    );
+    directory.change("UPDATE sessions SET hash = x'00' WHERE id = 'c'");
+    let found = directory.bad();
+    let named: Vec<_> = found.iter().map(|bad| (&bad["session_id"], &bad["bad_sequence"])).collect();
+    assert_eq!(named, [(&json!("b"), &json!(2)), (&json!("c"), &json!(4))], "{found:?}");
+    for bad in &found {
+        assert!(bad["message"].as_str().unwrap().contains("something that is no hash"), "{bad}");
+    }
+    let listed = directory.macp(&["--json", "session", "list"]).exits(0).values();
+    assert_eq!(listed.len(), 4, "{listed:?}");
+}
