@@ -14,6 +14,7 @@
 mod export;
 mod file;
 mod import;
+mod index;
 mod keys;
 mod lines;
 pub mod receipt;

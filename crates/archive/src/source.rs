@@ -1,6 +1,6 @@
 //! Where a history is read from: a store, or a file that was taken away from one.
 
-use macp_ledger::{Corruption, Failure, History, Record};
+use macp_ledger::{Corruption, Failure, Head, History, Record};
 use macp_wire::history::v1::{Entry, entry};
 
 use crate::{ExportFile, FileError};
@@ -51,6 +51,14 @@ impl Source<'_> {
         match self {
             Source::Store(history) => &history.head().session_id,
             Source::File(file) => file.session_id(),
+        }
+    }
+
+    /// What the index says of the session; a file has none.
+    pub(crate) fn head(&self) -> Option<&Head> {
+        match self {
+            Source::Store(history) => Some(history.head()),
+            Source::File(_) => None,
         }
     }
 

@@ -7,7 +7,7 @@ use macp_kernel::signature;
 use macp_ledger::{Failure, Hash};
 use macp_wire::history::v1::{Entry, entry};
 
-use crate::{FileError, Keys, ReadError, Source};
+use crate::{FileError, Keys, ReadError, Source, index};
 
 /// What checking a history showed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,9 +47,10 @@ pub enum Unreadable {
     File(FileError),
 }
 
-/// Checks chain, seal and signatures. `progress` hears how many entries are done.
+/// Checks chain, seal and signatures, and in a store what its index says of the session. `progress` hears how many entries are done.
 pub fn verify(source: &mut Source<'_>, keys: &Keys, progress: &mut dyn FnMut(u64)) -> Result<Verification, Unreadable> {
     let mut found = Verification::default();
+    let mut told = index::Told::default();
     loop {
         let page = match source.next_page() {
             Ok(page) => page,
@@ -62,6 +63,7 @@ pub fn verify(source: &mut Source<'_>, keys: &Keys, progress: &mut dyn FnMut(u64
             }
         };
         if page.is_empty() {
+            found.bad = source.head().and_then(|head| told.check(head).err());
             return Ok(found);
         }
         for (record, entry) in &page {
@@ -74,6 +76,7 @@ pub fn verify(source: &mut Source<'_>, keys: &Keys, progress: &mut dyn FnMut(u64
                     return Ok(found);
                 }
             }
+            told.feed(entry);
             found.entries = entry.sequence;
             found.head = Some(record.hash);
             found.sealed = entry.terminal.is_some();

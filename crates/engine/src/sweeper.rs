@@ -8,7 +8,9 @@
 //!
 //! A session may end without being loaded, so the end of its history is checked first: the index must name the last
 //! record, and that record must continue the one before it. What lies further back is found by a load or a
-//! verification. A session that fails the check gets no entry, and one whose entry cannot be written is not tried at
+//! verification. And the index is not believed about the deadline: an entry that ends a session too early would not
+//! replay. Where the deadline is not the one the first entry is bound to, or the session may be suspended, the session
+//! is loaded and says itself what time has made of it. A session that fails the check gets no entry, and one whose entry cannot be written is not tried at
 //! every look; neither holds up the others.
 
 use std::collections::HashMap;
@@ -16,7 +18,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use macp_ledger::{Head, ReadError, Store, history};
+use macp_ledger::{Checker, Head, ReadError, Store, history};
+use macp_wire::history::v1::{Entry, entry};
+use macp_wire::v1::{SessionMetadata, SessionState};
+use prost::Message;
 
 use crate::feed::Feed;
 use crate::panic::contain;
@@ -141,8 +146,27 @@ impl Sweeper {
         let Some(head) = self.store.head(session_id)?.filter(|head| head.open && head.deadline_ms < now) else {
             return Ok(None);
         };
-        history::check_end(&*self.store, &head)?;
-        Ok(Some(head))
+        let last = history::check_end(&*self.store, &head)?;
+        if self.is_certain(&head, &last)? {
+            return Ok(Some(head));
+        }
+        // A row without a state says nothing, so that the shard loads the session.
+        Ok(Some(Head { state: SessionState::Unspecified.into(), ..head }))
+    }
+
+    /// Whether the deadline in the index is that of the first entry. Only pauses move deadlines, and nothing follows the
+    /// entry that suspends a session before the one that resumes it.
+    fn is_certain(&self, head: &Head, last: &Entry) -> Result<bool, ReadError> {
+        let is_suspended = matches!(last.input, Some(entry::Input::SessionSuspend(_)));
+        let Ok(summary) = SessionMetadata::decode(head.summary.clone()) else {
+            return Ok(false);
+        };
+        let Some(record) = self.store.read(&head.session_id, 0, 1, usize::MAX)?.into_iter().next() else {
+            return Ok(false);
+        };
+        let binding = Checker::new().check(&record)?.binding;
+        let is_bound = binding.is_some_and(|binding| binding.deadline_unix_ms == summary.expires_at_unix_ms);
+        Ok(is_bound && !is_suspended && head.state == i32::from(SessionState::Open))
     }
 
     fn probe(&self) {

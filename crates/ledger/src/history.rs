@@ -107,8 +107,8 @@ impl<'a> History<'a> {
 }
 
 /// Checks the end of a history without reading the rest: the index names its last record, that record continues the
-/// one before it, it does not end the session, and nothing uncounted follows.
-pub fn check_end(store: &dyn Store, head: &Head) -> Result<(), ReadError> {
+/// one before it, it does not end the session, and nothing uncounted follows. Gives the entry in that record.
+pub fn check_end(store: &dyn Store, head: &Head) -> Result<Entry, ReadError> {
     let (last, before) = (head.sequence.saturating_sub(1), head.sequence.saturating_sub(2));
     let truncated =
         || Corruption { sequence: head.sequence, kind: CorruptionKind::Truncated { indexed: head.sequence } };
@@ -119,7 +119,7 @@ pub fn check_end(store: &dyn Store, head: &Head) -> Result<(), ReadError> {
         checker = Checker::resume(record.sequence, record.hash);
     }
     let record = records.next().ok_or_else(truncated)?;
-    checker.check(&record)?;
+    let entry = checker.check(&record)?;
     if record.hash != head.hash {
         let kind = CorruptionKind::Head { expected: head.hash, found: record.hash };
         return Err(Corruption { sequence: head.sequence, kind }.into());
@@ -127,7 +127,8 @@ pub fn check_end(store: &dyn Store, head: &Head) -> Result<(), ReadError> {
     if checker.is_terminal() {
         return Err(Corruption { sequence: head.sequence + 1, kind: CorruptionKind::AfterTerminal }.into());
     }
-    check_beyond(store, head)
+    check_beyond(store, head)?;
+    Ok(entry)
 }
 
 /// Records beyond the head are fine if the index has moved on as well: then they were appended meanwhile.
@@ -168,7 +169,10 @@ mod tests {
         let mut head = store.head("s").unwrap().unwrap();
         change(&mut head);
         match check_end(&store, &head) {
-            Ok(()) => Ok(()),
+            Ok(entry) => {
+                assert_eq!(entry.sequence, head.sequence);
+                Ok(())
+            }
             Err(ReadError::Corruption(corruption)) => Err(corruption.kind),
             Err(ReadError::Failure(failure)) => panic!("{failure:?}"),
         }

@@ -56,3 +56,45 @@ fn a_hash_of_the_wrong_size_is_named_and_the_others_are_checked() {
     let listed = directory.macp(&["--json", "session", "list"]).exits(0).values();
     assert_eq!(listed.len(), 4, "{listed:?}");
 }
+
+/// The chain does not cover the index, but listings and deadlines come from it.
+#[test]
+fn a_row_that_says_something_else_than_the_history_is_found() {
+    let directory = Directory::new();
+    for (sql, undo, session, message) in [
+        (
+            "UPDATE sessions SET state = 3 WHERE id = 'a'",
+            "UPDATE sessions SET state = 2 WHERE id = 'a'",
+            "a",
+            "says the session is EXPIRED, its history RESOLVED",
+        ),
+        (
+            "UPDATE sessions SET open = 1 WHERE id = 'b'",
+            "UPDATE sessions SET open = 0 WHERE id = 'b'",
+            "b",
+            "says the session has not ended, its history RESOLVED",
+        ),
+        (
+            "UPDATE sessions SET deadline_ms = deadline_ms + 1 WHERE id = 'd'",
+            "UPDATE sessions SET deadline_ms = deadline_ms - 1 WHERE id = 'd'",
+            "d",
+            "after its deadline",
+        ),
+        (
+            "UPDATE summaries SET summary = CAST(replace(summary, 'bob', 'eve') AS BLOB)
+             WHERE session = (SELECT key FROM sessions WHERE id = 'c')",
+            "UPDATE summaries SET summary = CAST(replace(summary, 'eve', 'bob') AS BLOB)
+             WHERE session = (SELECT key FROM sessions WHERE id = 'c')",
+            "c",
+            "another list of participants",
+        ),
+    ] {
+        directory.change(sql);
+        let found = directory.bad();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0]["session_id"], session, "{found:?}");
+        assert!(found[0]["message"].as_str().unwrap().contains(message), "{found:?}");
+        directory.change(undo);
+        directory.macp(&["verify", "--all"]).exits(0);
+    }
+}

@@ -9,7 +9,8 @@ use super::Outgoing;
 use super::slot::{Pending, seal};
 use crate::{Lifecycle, LifecycleEvent};
 
-/// The end of a session, from its index row alone; none when time has not run out, or the row cannot be read.
+/// The end of a session, from its index row alone; none when time has not run out, or the row cannot be read or says
+/// nothing of the state. Whoever found the row has compared its deadline with the history.
 pub(super) fn expire<R>(head: &Head, now: i64) -> Option<Pending<R>> {
     let session = SessionMetadata::decode(head.summary.clone())
         .inspect_err(|error| tracing::error!(session = &*head.session_id, %error, "index summary is unreadable"))

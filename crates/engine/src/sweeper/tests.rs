@@ -3,12 +3,15 @@
 use std::cell::RefCell;
 
 use bytes::Bytes;
+use macp_kernel::Limits;
 use macp_ledger::{
     Append, Document, Failure, FailureKind, Filter, IndexUpdate, MemoryStore, PutMode, PutOutcome, Record, record,
 };
-use macp_wire::history::v1::Entry;
+use macp_wire::history::v1::Binding;
+use macp_wire::v1::SessionSuspendPayload;
 
 use super::*;
+use crate::shard::{Effect, Event, Shard};
 
 /// Cannot be probed while told so.
 #[derive(Debug, Default)]
@@ -185,4 +188,39 @@ fn a_store_that_cannot_write_is_noticed_without_a_commit() {
     store.fails.store(false, std::sync::atomic::Ordering::SeqCst);
     looks(LOOKS_PER_TICK);
     assert!(health.is_good());
+}
+
+/// A row changed by hand must not have an entry written that no replay would make.
+#[test]
+fn a_session_is_loaded_where_the_index_is_not_certain() {
+    const BOUND_MS: i64 = 100;
+    let check = |input: Option<entry::Input>, state: SessionState, expires_at_unix_ms: i64| {
+        let store = Arc::new(MemoryStore::new());
+        let binding = Some(Box::new(Binding { deadline_unix_ms: BOUND_MS, ..Binding::default() }));
+        let first = record::seal(None, &Entry { sequence: 1, binding, ..Entry::default() });
+        let second = record::seal(Some(&first.hash), &Entry { sequence: 2, input, ..Entry::default() });
+        let summary = SessionMetadata { expires_at_unix_ms, ..SessionMetadata::default() }.encode_to_vec().into();
+        let index = IndexUpdate { open: true, deadline_ms: 1, state: state.into(), summary: Some(summary) };
+        let records = vec![first, second];
+        let append = Append { session_id: "s".into(), expected_sequence: 0, expected_hash: None, records, index };
+        assert!(store.append(&[append]).remove(0).is_ok());
+        let (mut sweeper, _) = sweeper(store);
+        let (mut shard, effects) = (Shard::<()>::new(Limits::default(), 1, 1_000, false), RefCell::new(Vec::new()));
+        let shard = RefCell::new(&mut shard);
+        let due = |head| shard.borrow_mut().step(Event::Due(head), 200, &mut effects.borrow_mut());
+        sweeper.look(200, &due, &|| {});
+        shard.borrow_mut().flush(&mut effects.borrow_mut());
+        match &effects.borrow()[..] {
+            [Effect::Append(_)] => "ends",
+            [Effect::Load(_)] => "is loaded",
+            other => panic!("{other:?}"),
+        }
+    };
+    let suspended = || Some(entry::Input::SessionSuspend(SessionSuspendPayload::default()));
+    assert_eq!(check(None, SessionState::Open, BOUND_MS), "ends");
+    assert_eq!(check(None, SessionState::Open, BOUND_MS - 1), "is loaded");
+    assert_eq!(check(None, SessionState::Open, BOUND_MS + 1), "is loaded");
+    assert_eq!(check(None, SessionState::Suspended, BOUND_MS), "is loaded");
+    assert_eq!(check(suspended(), SessionState::Suspended, BOUND_MS), "is loaded");
+    assert_eq!(check(suspended(), SessionState::Open, BOUND_MS), "is loaded");
 }
