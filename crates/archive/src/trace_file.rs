@@ -27,8 +27,7 @@ pub(crate) struct TraceFiles {
 impl TraceFiles {
     /// Starts a new file; what was there is rotated away.
     pub(crate) fn create(path: PathBuf, bytes_max: u64, files_max: usize) -> io::Result<TraceFiles> {
-        shift(&path, files_max)?;
-        let (file, header) = begin(&path)?;
+        let (file, header) = begin(&path, files_max)?;
         Ok(TraceFiles { path, bytes_max, files_max, file, header, written: header, torn: false })
     }
 
@@ -66,8 +65,7 @@ impl TraceFiles {
     }
 
     pub(crate) fn rotate(&mut self) -> io::Result<()> {
-        shift(&self.path, self.files_max)?;
-        (self.file, self.header) = begin(&self.path)?;
+        (self.file, self.header) = begin(&self.path, self.files_max)?;
         self.written = self.header;
         self.torn = false;
         Ok(())
@@ -76,11 +74,7 @@ impl TraceFiles {
 
 /// Moves every file one place on; the oldest falls off.
 fn shift(path: &Path, files_max: usize) -> io::Result<()> {
-    let numbered = |number: usize| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!(".{number}"));
-        PathBuf::from(name)
-    };
+    let numbered = |number: usize| beside(path, &number.to_string());
     if !path.exists() {
         return Ok(());
     }
@@ -95,8 +89,35 @@ fn shift(path: &Path, files_max: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// A new file with its header, and how long that is. Payloads are nobody else's business, so only the owner reads it.
-fn begin(path: &Path) -> io::Result<(File, u64)> {
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{suffix}"));
+    PathBuf::from(name)
+}
+
+/// A new file with its header in the place of the one before it, and how long the header is.
+///
+/// It is begun under another name: on a full disk not even a header can be written, and no file that is whole may fall
+/// off for one that cannot be begun.
+fn begin(path: &Path, files_max: usize) -> io::Result<(File, u64)> {
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        // Whoever reads a pipe reads it under its name.
+        return write_header(path);
+    }
+    let new = beside(path, "new");
+    let begun = write_header(&new);
+    if begun.is_err() {
+        // What is left of it takes room that is wanted; the next attempt would overwrite it.
+        let _ = std::fs::remove_file(&new);
+    }
+    let begun = begun?;
+    shift(path, files_max)?;
+    std::fs::rename(&new, path)?;
+    Ok(begun)
+}
+
+/// Payloads are nobody else's business, so only the owner reads the file.
+fn write_header(path: &Path) -> io::Result<(File, u64)> {
     let mut options = OpenOptions::new();
     options.create(true).write(true).truncate(true);
     #[cfg(unix)]
@@ -106,4 +127,44 @@ fn begin(path: &Path) -> io::Result<(File, u64)> {
     header.push(b'\n');
     file.write_all(&header)?;
     Ok((file, header.len() as u64))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(directory).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_begun_costs_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("trace");
+        let mut files = TraceFiles::create(path.clone(), 1, 3).unwrap();
+        for line in ["first\n", "second\n", "third\n"] {
+            files.write(line.as_bytes()).unwrap();
+            files.rotate().unwrap();
+        }
+        files.write(b"fourth\n").unwrap();
+        let contents =
+            || ["trace", "trace.1", "trace.2"].map(|name| std::fs::read(directory.path().join(name)).unwrap());
+        let before = contents();
+
+        // Writing to this device fails as on a full disk.
+        std::os::unix::fs::symlink("/dev/full", directory.path().join("trace.new")).unwrap();
+        for _ in 0..5 {
+            assert!(files.rotate().is_err());
+            std::os::unix::fs::symlink("/dev/full", directory.path().join("trace.new")).unwrap();
+        }
+        assert_eq!(contents(), before);
+        std::fs::remove_file(directory.path().join("trace.new")).unwrap();
+        files.write(b"fifth\n").unwrap();
+        files.rotate().unwrap();
+        assert_eq!(names(directory.path()), ["trace", "trace.1", "trace.2"]);
+        assert!(std::fs::read(directory.path().join("trace.1")).unwrap().ends_with(b"fourth\nfifth\n"));
+    }
 }
