@@ -90,8 +90,11 @@ fn run(command: Command, output: &Output) -> anyhow::Result<Finding> {
     // What was found before a failure is shown before it.
     let flushed = output.flush();
     let finding = finding?;
-    flushed?;
-    Ok(finding)
+    match flushed {
+        // Whoever has seen enough changes nothing about what was found.
+        Err(_) if output.is_unread() => Ok(finding),
+        flushed => Ok(flushed.map(|()| finding)?),
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,18 @@
 //! A data directory that somebody wrote into by hand: what was changed is found and named, and nothing else suffers.
 
+use std::process::Stdio;
+
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use crate::support::{Run, Server, decide, macp};
+use crate::support::{Run, Server, command, decide, macp};
+
+/// Runs a command whose output nobody reads any more.
+fn unread(args: &[&str]) -> Option<i32> {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    command().args(args).stdout(writer).stderr(Stdio::null()).status().unwrap().code()
+}
 
 struct Directory {
     data: tempfile::TempDir,
@@ -96,5 +105,23 @@ fn a_row_that_says_something_else_than_the_history_is_found() {
         assert!(found[0]["message"].as_str().unwrap().contains(message), "{found:?}");
         directory.change(undo);
         directory.macp(&["verify", "--all"]).exits(0);
+    }
+}
+
+#[test]
+fn what_was_found_does_not_depend_on_who_reads_it() {
+    let directory = Directory::new();
+    let data = directory.data.path().to_str().unwrap();
+    let commands: [&[&str]; 3] = [
+        &["verify", "b", "--data", data],
+        &["--json", "verify", "b", "--data", data],
+        &["verify", "--all", "--data", data],
+    ];
+    for args in commands {
+        assert_eq!(unread(args), Some(0), "{args:?}");
+    }
+    directory.change("UPDATE sessions SET state = 3 WHERE id = 'b'");
+    for args in commands {
+        assert_eq!(unread(args), Some(1), "{args:?}");
     }
 }
