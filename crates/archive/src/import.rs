@@ -37,9 +37,16 @@ pub enum ImportError {
     Append(#[from] AppendError),
 }
 
-/// Checks an export from end to end, chain and decisions, and stores it whole or not at all. `progress` hears how many
-/// entries are checked.
-pub fn import(file: ExportFile, store: &dyn Store, progress: &mut dyn FnMut(u64)) -> Result<Imported, ImportError> {
+/// An ended session that was checked from end to end, chain and decisions.
+#[derive(Debug)]
+pub struct Importable {
+    session_id: Arc<str>,
+    records: Vec<Record>,
+    index: IndexUpdate,
+}
+
+/// Checks an export before anything is touched that it could be stored in. `progress` hears how many entries are checked.
+pub fn check_import(file: ExportFile, progress: &mut dyn FnMut(u64)) -> Result<Importable, ImportError> {
     let mut source = Source::File(file);
     let mut replayer = replay::Replayer::default();
     let mut records: Vec<Record> = Vec::new();
@@ -62,6 +69,12 @@ pub fn import(file: ExportFile, store: &dyn Store, progress: &mut dyn FnMut(u64)
     if !session.state().is_terminal() {
         return Err(ImportError::Open(session_id.to_string()));
     }
+    Ok(Importable { session_id, records, index: index(&session) })
+}
+
+/// Stores a checked session whole or not at all.
+pub fn import(session: Importable, store: &dyn Store) -> Result<Imported, ImportError> {
+    let Importable { session_id, records, index } = session;
     let entries = records.len() as u64;
     if let Some(head) = store.head(&session_id)? {
         let same = records.last().is_some_and(|last| last.sequence == head.sequence && last.hash == head.hash);
@@ -70,13 +83,8 @@ pub fn import(file: ExportFile, store: &dyn Store, progress: &mut dyn FnMut(u64)
             false => Err(ImportError::Differs(session_id.to_string())),
         };
     }
-    let append = Append {
-        session_id: Arc::clone(&session_id),
-        expected_sequence: 0,
-        expected_hash: None,
-        records,
-        index: index(&session),
-    };
+    let append =
+        Append { session_id: Arc::clone(&session_id), expected_sequence: 0, expected_hash: None, records, index };
     store.append(&[append]).into_iter().next().unwrap_or(Ok(()))?;
     Ok(Imported::New { session_id: session_id.to_string(), entries })
 }

@@ -28,7 +28,7 @@ mod what_if;
 
 pub use export::Exporter;
 pub use file::{ExportFile, FileError};
-pub use import::{ImportError, Imported, import};
+pub use import::{ImportError, Importable, Imported, check_import, import};
 pub use keys::{Keys, KeysError};
 pub use replay::{Replay, replay};
 pub use source::{ReadError, Source};

@@ -15,7 +15,8 @@ use macp_ledger::{
 };
 
 fn import(path: &Path, store: &dyn Store) -> Result<Imported, ImportError> {
-    macp_archive::import(ExportFile::open(path).expect("an export"), store, &mut |_| {})
+    let checked = macp_archive::check_import(ExportFile::open(path).expect("an export"), &mut |_| {})?;
+    macp_archive::import(checked, store)
 }
 
 #[test]

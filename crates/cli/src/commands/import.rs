@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use macp_archive::{ExportFile, FileError, ImportError, Imported, import};
+use macp_archive::{ExportFile, FileError, ImportError, Imported, check_import, import};
 use macp_ledger::SqliteStore;
 use serde_json::json;
 
@@ -30,10 +30,11 @@ pub(crate) fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
         Err(error @ FileError::Header { .. }) => return refused(&error, output),
         Err(error) => return Err(error.into()),
     };
-    let store = SqliteStore::open(&args.data)?;
     let bar = progress::bar(Some(file.entries()), "importing");
-    let imported = import(file, &store, &mut |entries| bar.set_position(entries));
+    let checked = check_import(file, &mut |entries| bar.set_position(entries));
     bar.finish_and_clear();
+    // A file that is not taken leaves no directory behind.
+    let imported = checked.and_then(|session| import(session, &SqliteStore::open(&args.data)?));
     let imported = match imported {
         Ok(imported) => imported,
         Err(error) if is_finding(&error) => return refused(&error, output),

@@ -48,6 +48,7 @@ fn open_sessions_and_other_histories_are_not_imported() {
     let target = path("target");
     let refused = macp(&["--json", "import", &path("open"), "--data", &target]).exits(1).value();
     assert!(refused["message"].as_str().unwrap().contains("has not ended"), "{refused}");
+    assert!(!place.path().join("target").exists(), "a refused import leaves no directory");
 
     // The same name, another history: two authorities for one session.
     let other = Server::on(&place.path().join("target"));
