@@ -70,7 +70,10 @@ impl Finding {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
     let output = Output::new(cli.json);
     match run(cli.command, &output) {
         Ok(finding) => finding.exit_code(),
@@ -80,6 +83,18 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Says how a command is to be called. What was not understood may stand before `--json`, so that is looked for as it is.
+fn usage(error: &clap::Error) -> ExitCode {
+    let is_json = std::env::args_os().skip(1).take_while(|arg| arg != "--").any(|arg| arg == "--json");
+    if error.use_stderr() && is_json {
+        let text = error.render().to_string();
+        let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+        Output::new(true).failure(&anyhow::Error::msg(text.to_owned()));
+        return ExitCode::from(2);
+    }
+    error.exit()
 }
 
 fn run(command: Command, output: &Output) -> anyhow::Result<Finding> {

@@ -246,3 +246,18 @@ fn canceller(server: &Server, session: &str) -> Value {
     let log = server.macp(&["--json", "session", "log", session]).exits(0).values();
     log.last().unwrap()["sender"].clone()
 }
+
+/// Whoever asks for JSON can read every answer as such, also that the question was wrong.
+#[test]
+fn a_wrong_call_is_told_in_json_where_that_is_asked_for() {
+    for args in [["--json", "verify", "--nonsense"].as_slice(), &["session", "--json"], &["verify", "--keys", "--json"]]
+    {
+        let run = macp(args).exits(2);
+        let told: serde_json::Value = serde_json::from_str(&run.stderr).unwrap();
+        assert!(!told["error"].as_str().unwrap().is_empty() && run.stdout.is_empty(), "{run:?}");
+    }
+    let run = macp(&["verify", "--nonsense"]).exits(2);
+    assert!(run.stderr.starts_with("error: unexpected argument '--nonsense'"), "{run:?}");
+    // Help is what was asked for.
+    assert!(macp(&["--json", "verify", "--help"]).exits(0).stdout.contains("Usage:"));
+}
