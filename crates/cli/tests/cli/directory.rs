@@ -70,3 +70,14 @@ fn a_directory_without_a_database_is_a_failure() {
     }
     assert_eq!(std::fs::read_dir(empty.path()).unwrap().count(), 0, "reading creates nothing");
 }
+
+#[test]
+fn a_session_that_is_not_there_has_no_table() {
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::on(data.path());
+    let log = ["session", "log", "nowhere"];
+    for run in [server.macp(&log), macp(&[&log[..], &["--data", data.path().to_str().unwrap()]].concat())] {
+        let run = run.exits(2);
+        assert!(run.stdout.is_empty() && run.stderr.contains("nowhere"), "{run:?}");
+    }
+}

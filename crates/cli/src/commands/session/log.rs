@@ -34,17 +34,16 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
     let table = Table::new(COLUMNS);
-    if !output.is_json() {
-        output.line(table.header(output))?;
-    }
+    // Only a session that is there has a table.
+    let begin = || if output.is_json() { Ok(()) } else { output.line(table.header(output)) };
     let show = |entry: &Entry, hash: &[u8]| show(entry, hash, &table, output);
     match &args.data {
-        Some(directory) => from_directory(directory, &args, show)?,
+        Some(directory) => from_directory(directory, &args, begin, show)?,
         None => {
             let client = args.server.connect().await?;
-            let mut after = args.after;
+            let mut page = client.session_log(&args.session, args.after, LOG_PAGE_SIZE_MAX).await?;
+            begin()?;
             loop {
-                let page = client.session_log(&args.session, after, LOG_PAGE_SIZE_MAX).await?;
                 for logged in &page.entries {
                     let entry = logged.entry.as_ref().ok_or(macp_client::Error::Incomplete("entry"))?;
                     show(entry, &logged.hash)?;
@@ -52,7 +51,7 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
                 if page.next_after_sequence == 0 {
                     break;
                 }
-                after = page.next_after_sequence;
+                page = client.session_log(&args.session, page.next_after_sequence, LOG_PAGE_SIZE_MAX).await?;
             }
         }
     }
@@ -63,10 +62,12 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
 fn from_directory(
     directory: &Path,
     args: &Args,
+    begin: impl Fn() -> std::io::Result<()>,
     show: impl Fn(&Entry, &[u8]) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let store = open_store(directory)?;
     let mut history = open_history(&store, &args.session)?;
+    begin()?;
     loop {
         let page = history.next_page()?;
         if page.is_empty() {
