@@ -12,7 +12,7 @@ use tonic::Status;
 
 use crate::context::Context;
 use crate::health;
-use crate::metrics::{CONTENT_TYPE, Observed};
+use crate::metrics::{Format, Observed};
 
 pub(crate) fn routes(ctx: Arc<Context>) -> Router {
     Router::new()
@@ -29,11 +29,13 @@ async fn ready(State(ctx): State<Arc<Context>>) -> Response {
     }
 }
 
-async fn metrics(State(ctx): State<Arc<Context>>) -> Response {
+async fn metrics(State(ctx): State<Arc<Context>>, headers: HeaderMap) -> Response {
+    let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let format = Format::asked_for(&accept.collect::<Vec<_>>().join(","));
     let dropped = ctx.trace.as_ref().map_or(0, |trace| trace.dropped());
     let observed = Observed::of(&ctx.engine, &ctx.open_sessions, dropped).await;
-    match ctx.metrics.encode(observed, ctx.plans.as_ref().map(|plans| &*plans.metrics)) {
-        Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+    match ctx.metrics.encode(observed, ctx.plans.as_ref().map(|plans| &*plans.metrics), format) {
+        Ok(text) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
         Err(error) => {
             tracing::error!(%error, "metrics cannot be encoded");
             refusal(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be encoded")

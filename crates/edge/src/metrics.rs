@@ -3,6 +3,8 @@
 //! Counters and histograms are updated as things happen; what can be asked of the engine is asked when someone
 //! scrapes. Handles are looked up once, so that counting costs no lookup.
 
+mod plain;
+
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,8 +24,29 @@ use crate::plan_metrics::PlanMetrics;
 
 const PREFIX: &str = "macp";
 
-/// What the scrape's answer is.
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The formats in which a scrape can be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// What every scraper understands.
+    Plain,
+    OpenMetrics,
+}
+
+impl Format {
+    /// OpenMetrics is for those who name it.
+    pub(crate) fn asked_for(accept: &str) -> Self {
+        let mut types = accept.split(',').filter_map(|range| range.split(';').next());
+        let is_named = types.any(|name| name.trim().eq_ignore_ascii_case("application/openmetrics-text"));
+        if is_named { Format::OpenMetrics } else { Format::Plain }
+    }
+
+    pub(crate) fn content_type(self) -> &'static str {
+        match self {
+            Format::Plain => "text/plain; version=0.0.4; charset=utf-8",
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
 
 /// How long a count of the open sessions is good for.
 const COUNTED_EVERY: Duration = Duration::from_secs(1);
@@ -268,7 +291,12 @@ impl Metrics {
     }
 
     /// The answer to a scrape.
-    pub(crate) fn encode(&self, observed: Observed, plans: Option<&PlanMetrics>) -> Result<String, std::fmt::Error> {
+    pub(crate) fn encode(
+        &self,
+        observed: Observed,
+        plans: Option<&PlanMetrics>,
+        format: Format,
+    ) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         encode_registry(&mut text, &self.registry)?;
         if let Some(plans) = plans {
@@ -276,7 +304,10 @@ impl Metrics {
         }
         encode_registry(&mut text, &observed.registry())?;
         encode_eof(&mut text)?;
-        Ok(text)
+        match format {
+            Format::Plain => plain::from_open_metrics(&text),
+            Format::OpenMetrics => Ok(text),
+        }
     }
 }
 
@@ -338,7 +369,7 @@ mod tests {
         drop(metrics.time(Rpc::Send));
         let observed =
             Observed { requests_in_flight: 4, sessions_resident: 5, sessions_open: Some(6), trace_records_dropped: 7 };
-        let text = metrics.encode(observed, None).expect("text can be written");
+        let text = metrics.encode(observed, None, Format::OpenMetrics).expect("text can be written");
         for line in [
             "macp_build_info{version=\"1.2.3\"} 1",
             "macp_messages_accepted_total 1",
@@ -355,7 +386,9 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line} is not in:\n{text}");
         }
         assert!(text.ends_with("# EOF\n"));
-        let unknown = metrics.encode(Observed { sessions_open: None, ..observed }, None).expect("text can be written");
+        let unknown = metrics
+            .encode(Observed { sessions_open: None, ..observed }, None, Format::OpenMetrics)
+            .expect("text can be written");
         assert!(!unknown.contains("macp_sessions_open"));
     }
 }

@@ -16,7 +16,9 @@ async fn the_operations_guide_lists_every_metric() {
     let address = server.local_addr();
     let scraped = tokio::task::spawn_blocking(move || {
         let mut connection = TcpStream::connect(address).expect("connected");
-        connection.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("sent");
+        let request =
+            "GET /metrics HTTP/1.1\r\nhost: x\r\naccept: application/openmetrics-text\r\nconnection: close\r\n\r\n";
+        connection.write_all(request.as_bytes()).expect("sent");
         let mut text = String::new();
         connection.read_to_string(&mut text).expect("answered");
         text

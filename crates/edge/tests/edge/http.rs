@@ -18,8 +18,12 @@ use crate::common::*;
 
 /// Status line and headers, and the body, of a request over HTTP/1.1.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> (String, String) {
+    get_as(address, path, "*/*").await
+}
+
+async fn get_as(address: SocketAddr, path: &str, accept: &str) -> (String, String) {
     let mut connection = TcpStream::connect(address).await.expect("the server listens");
-    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: {accept}\r\nconnection: close\r\n\r\n");
     connection.write_all(request.as_bytes()).await.expect("written");
     let mut response = String::new();
     connection.read_to_string(&mut response).await.expect("read");
@@ -60,7 +64,7 @@ async fn metrics_count_what_happens() {
     edge.refuse(start_without_version(), "UNSUPPORTED_PROTOCOL_VERSION").await;
     edge.accept(envelope("", "sig", "Signal", "")).await;
     let (head, body) = get(edge.address(), "/metrics").await;
-    assert!(head.starts_with("http/1.1 200") && head.contains("content-type: application/openmetrics-text"), "{head}");
+    assert!(head.starts_with("http/1.1 200") && head.contains("content-type: text/plain; version=0.0.4"), "{head}");
     for line in [
         "macp_messages_accepted_total 3",
         "macp_messages_duplicate_total 1",
@@ -79,7 +83,20 @@ async fn metrics_count_what_happens() {
     }
     assert!(body.contains("macp_sessions_resident 2"), "{body}");
     assert!(body.contains(&format!("macp_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"))));
-    assert!(body.ends_with("# EOF\n"));
+    for line in ["# TYPE macp_messages_accepted_total counter", "# TYPE macp_build_info gauge"] {
+        assert!(body.lines().any(|found| found == line), "{line} is not in:\n{body}");
+    }
+    assert!(!body.contains("# EOF") && !body.contains("# UNIT"), "{body}");
+    edge.shut_down().await;
+}
+
+#[tokio::test]
+async fn metrics_are_open_metrics_for_those_who_ask() {
+    let edge = Edge::start().await;
+    let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3";
+    let (head, body) = get_as(edge.address(), "/metrics", prometheus).await;
+    assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0"), "{head}");
+    assert!(body.contains("# TYPE macp_messages_accepted counter\n") && body.ends_with("# EOF\n"), "{body}");
     edge.shut_down().await;
 }
 

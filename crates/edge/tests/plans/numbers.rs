@@ -12,7 +12,8 @@ use crate::common::*;
 pub(crate) async fn scrape(world: &World) -> String {
     let address = world.server.local_addr();
     let mut connection = TcpStream::connect(address).await.expect("the server listens");
-    let request = format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    let accept = "application/openmetrics-text";
+    let request = format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\naccept: {accept}\r\nconnection: close\r\n\r\n");
     connection.write_all(request.as_bytes()).await.expect("written");
     let mut response = String::new();
     connection.read_to_string(&mut response).await.expect("read");
