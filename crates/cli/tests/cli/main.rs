@@ -1,6 +1,7 @@
 //! The real binary, with real data directories, as a user drives it.
 
 mod certificates;
+mod conform;
 mod damage;
 mod demo;
 mod directory;
