@@ -32,7 +32,7 @@ pub(crate) fn run() -> anyhow::Result<Outcome> {
         Found::Here(runner) => runner,
         Found::Missing(why) => return Ok(Outcome::Skipped(why)),
     };
-    let fixtures = match fixtures(&tools.join("published-fixtures"))? {
+    let fixtures = match published()? {
         Found::Here(fixtures) => fixtures,
         Found::Missing(why) => return Ok(Outcome::Skipped(why)),
     };
@@ -137,6 +137,11 @@ fn compiler(tools: &Path) -> anyhow::Result<Found<Option<PathBuf>>> {
 /// Whether cargo found nobody to ask, or was told not to ask anyone.
 fn is_offline(output: &Output) -> bool {
     tools::is_offline(output) || env::var("CARGO_NET_OFFLINE").is_ok_and(|value| value == "true")
+}
+
+/// The published fixtures, wherever they are kept.
+pub(crate) fn published() -> anyhow::Result<Found<PathBuf>> {
+    fixtures(&tools::target()?.join("tools").join("published-fixtures"))
 }
 
 /// The published fixtures: cargo downloads the package they come with, and tells where it put it.

@@ -10,6 +10,8 @@ use anyhow::{Context, bail};
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Passed,
+    /// All that was run passed, and this part of it was not: what it is, and what is missing.
+    PassedWithout(&'static str, String),
     /// What is missing, and what to do about it.
     Skipped(String),
 }

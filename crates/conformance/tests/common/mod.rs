@@ -1,7 +1,8 @@
 //! The public set, for the tests that run it.
 //!
 //! It comes from `MACP_CONFORMANCE_DIR`, or from the package it is published with. Without a network there is nothing
-//! to run; then this says so on the terminal, unless `MACP_CONFORMANCE_REQUIRED` makes it an error.
+//! to run; then this says so on the terminal, unless `MACP_CONFORMANCE_REQUIRED` makes it an error, as `cargo xtask
+//! verify` does once it has fetched the set.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
