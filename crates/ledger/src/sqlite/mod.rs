@@ -255,12 +255,21 @@ fn create(directory: &Path) -> Result<(), Failure> {
         use std::os::unix::fs::DirBuilderExt;
         builder.mode(0o700);
     }
+    let parents = parents_of_missing(directory);
     builder.create(directory).map_err(failed)?;
     // The name of a new directory is durable once its parent is synced. SQLite does the same for the files inside.
-    if let Some(parent) = directory.canonicalize().map_err(failed)?.parent() {
+    for parent in parents {
         File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)?;
     }
     Ok(())
+}
+
+/// Every directory that gets a new name when this one is created, the outermost last.
+fn parents_of_missing(directory: &Path) -> Vec<PathBuf> {
+    let missing = directory.ancestors().take_while(|ancestor| !ancestor.as_os_str().is_empty() && !ancestor.exists());
+    // The parent of a relative path of one name is where we are.
+    let here = |parent: &Path| if parent.as_os_str().is_empty() { PathBuf::from(".") } else { parent.to_owned() };
+    missing.filter_map(Path::parent).map(here).collect()
 }
 
 fn verify(place: &Place) -> Result<(), Failure> {
@@ -272,4 +281,23 @@ fn log_exists(path: &Path) -> bool {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     Path::new(&log).exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_directory_that_gets_a_new_name_is_known() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |names: &str| root.path().join(names);
+        assert_eq!(
+            parents_of_missing(&path("a/b/c")),
+            [path("a/b"), path("a"), path("")].map(|path| path.components().collect::<PathBuf>())
+        );
+        create(&path("a/b")).unwrap();
+        assert_eq!(parents_of_missing(&path("a/b/c")), [path("a/b")]);
+        assert!(parents_of_missing(&path("a/b")).is_empty());
+        assert_eq!(parents_of_missing(Path::new("surely/nowhere")), [Path::new("surely"), Path::new(".")]);
+    }
 }
