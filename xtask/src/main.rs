@@ -1,6 +1,7 @@
 //! All automation of the project. `cargo xtask verify` is the test command; it checks and rewrites nothing.
 
 mod conform;
+mod fuzz;
 mod python;
 mod server;
 mod tools;
@@ -16,13 +17,14 @@ const HELP: &str = "\
 Usage: cargo xtask <COMMAND>
 
 Commands:
-  verify   Everything CI checks: format, lints, all tests, the fuzz targets' build, the demo,
+  verify   Everything CI checks: format, lints, all tests, every fuzz target for some seconds, the demo,
            the official Python SDK and the official conformance runner. Without Python or without
            a network the last two say so and are skipped, unless MACP_CONFORMANCE_REQUIRED is set
   python   That step alone: tests/python and examples/python
   conform  That step alone: the official conformance runner over gRPC
   fix      Format the code and apply what lints can fix
-  soak     The long variants: crash rounds, simulation seeds, property cases (takes an hour)
+  soak     The long variants, meant for the night: crash rounds, simulation seeds, property cases,
+           random plans, fuzzing (takes some hours)
   bench    The benchmarks, in release mode, with their bars
 ";
 
@@ -52,7 +54,7 @@ const VERIFY: &[Step] = &[
     step("format", &["cargo", "fmt", "--all", "--check"]),
     step("lints", &["cargo", "clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]),
     function("tests", tests),
-    step("fuzz targets build", &["cargo", "check", "--quiet", "--manifest-path", "fuzz/Cargo.toml"]),
+    function("fuzzing", fuzz::short),
     function("demo", demo),
     function("official Python SDK", python::run),
     function("official conformance runner", conform::run),
@@ -96,6 +98,12 @@ const SOAK: &[Step] = &[
         work: Work::Words(&["cargo", "test", "--release", "--package", "macp-kernel", "--package", "macp-wire"]),
         variables: &[("PROPTEST_CASES", "100000")],
     },
+    Step {
+        name: "random plans",
+        work: Work::Words(&["cargo", "test", "--release", "--package", "macp-plan-core"]),
+        variables: &[("PROPTEST_CASES", "20000")],
+    },
+    function("fuzzing", fuzz::long),
 ];
 
 const BENCH: &[Step] = &[step("benchmarks", &["cargo", "run", "--release", "--package", "macp-bench", "--", "all"])];
