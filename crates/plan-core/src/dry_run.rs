@@ -175,6 +175,7 @@ fn answer(question: &Question<'_>, bound: Usage) -> Body {
             effect_key: (*effect_key).to_owned(),
             verdict: DedupeVerdict::New,
             reused_run_id: None,
+            reused: None,
             output: Output::default(),
         },
         // There will be an output, and nobody knows which: a digest without a body says just that.

@@ -68,6 +68,9 @@ pub enum Body {
         /// With `duplicate`: the run and output that are used again.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reused_run_id: Option<String>,
+        /// With `duplicate`: how the step ended there, which is what later conditions look at.
+        #[serde(flatten)]
+        reused: Option<Reused>,
         #[serde(flatten)]
         output: Output,
     },
@@ -215,6 +218,16 @@ pub struct Output {
     pub output_ref: Option<Digest>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
+}
+
+/// How a step ended whose result is used again. The step itself is skipped, but what depends on it is not: to conditions
+/// it ended as it did when it was done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reused {
+    #[serde(rename = "reused_status")]
+    pub status: StepStatus,
+    #[serde(rename = "reused_code")]
+    pub code: String,
 }
 
 /// Everything a run is bound to from its beginning.

@@ -34,6 +34,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::budget;
+use crate::cause::Cause;
 use crate::cost::Usage;
 use crate::digest::Digest;
 use crate::effect::{Effect, Idempotency};
@@ -197,6 +198,13 @@ impl Machine {
     pub fn current(&self) -> Option<(&Step, u32)> {
         let current = self.state.current.as_ref()?;
         Some((self.step(current), current.attempt))
+    }
+
+    /// The code with which the step that is under way succeeds.
+    #[must_use]
+    pub fn success_code(&self) -> Option<&'static str> {
+        let skill = self.state.current.as_ref()?.prepared.skill.as_ref();
+        Some(self.rules.code(self.taxonomy(), &Cause::Success, skill))
     }
 
     /// The most the step that is under way can use in one dispatch.

@@ -314,6 +314,26 @@ fn dedupe_verdicts() {
     assert!(run.world.calls.is_empty());
 }
 
+/// AOS-16, AOS-114: a step that was done before is skipped, and what depends on it is not. A journal that does not say
+/// how the step ended means what it meant when it was written.
+#[test]
+fn conditions_see_how_a_step_ended_that_was_done_before() {
+    let steps = || {
+        let mut second = http_step("s2");
+        second["run_if"] = json!({"step_id": "s1", "status_in": ["success"], "code_in": ["OK"]});
+        vec![step("s1", "post_call", json!({})), second]
+    };
+    let codes = |world: World| {
+        let run = go(steps(), world);
+        run.machine.results().iter().map(|result| result.code.clone()).collect::<Vec<_>>()
+    };
+    let done = |status, code| codes(World::new().done_before("s1", status, code));
+    assert_eq!(done(StepStatus::Success, "OK"), ["OK_SKIP_DUPLICATE", "OK_HTTP_CALL"]);
+    assert_eq!(done(StepStatus::Partial, "OK_PARTIAL"), ["OK_SKIP_DUPLICATE", "OK_SKIP_CONDITION"]);
+    let silent = World::new().dedupe("s1", DedupeVerdict::Duplicate, None);
+    assert_eq!(codes(silent), ["OK_SKIP_DUPLICATE", "OK_SKIP_CONDITION"]);
+}
+
 /// AOS-78, AOS-81: natural calls claim nothing, except in a run that goes on from another.
 #[test]
 fn a_run_with_a_parent_asks_about_every_step() {

@@ -6,7 +6,7 @@ use macp_plan_core::cause::Cause;
 use macp_plan_core::compare::{Aspect, Origin, Report, Verdict};
 use macp_plan_core::journal::{Body, DedupeVerdict, Journal, LimiterVerdict, RunMode};
 use macp_plan_core::machine::{Machine, Next, Pinned, Question, Rules};
-use macp_plan_core::plan::{FrozenPlan, RetryPolicy};
+use macp_plan_core::plan::{FrozenPlan, RetryPolicy, StepStatus};
 use macp_plan_core::replay::{self, Options, Refused, mock_replay};
 use macp_plan_core::skill::Catalog;
 use macp_plan_core::testkit::{Answer, Kit, Run, World, execute, freeze, http, llm_step, plan, start, step};
@@ -47,6 +47,9 @@ fn mock_replay_matches() {
     assert_eq!((report.evaluated.steps, report.evaluated.attempts), (1, 4));
     matches(two(), World::new().answer("s1", 0, http(503)).limit("s1", 1, LimiterVerdict::RateLimited));
     matches(two(), World::new().dedupe("s2", DedupeVerdict::Duplicate, Some(json!({"a": 1}))));
+    let mut third = http_step("s3");
+    third["run_if"] = json!({"step_id": "s2", "status_in": ["success"]});
+    matches([two(), vec![third]].concat(), World::new().done_before("s2", StepStatus::Success, "OK"));
     matches(two(), World::new().dedupe("s2", DedupeVerdict::Conflict, None));
     matches(two(), World::new().always("s2", Answer::of(Cause::EffectInDoubt)));
     for attempt in 0..3 {

@@ -82,7 +82,10 @@ fn facts(entries: &[Entry]) -> BTreeMap<Key, (u64, Value)> {
                 fact("admission", json!({"admitted": admission.admitted, "code": admission.code}))
             }
             Body::LimiterVerdict { verdict, .. } => fact("limiter_verdict", json!(verdict)),
-            Body::DedupeVerdict { verdict, .. } => fact("dedupe_verdict", json!(verdict)),
+            Body::DedupeVerdict { verdict, reused, .. } => {
+                fact("dedupe_verdict", json!(verdict));
+                fact("reused", json!(reused));
+            }
             Body::AttemptObserved { cause, usage, retry_after_ms, output, .. } => {
                 fact("cause", json!(cause));
                 fact("usage", json!(usage));

@@ -10,7 +10,7 @@ use super::{Machine, OutOfPlace};
 use crate::cause::Cause;
 use crate::cost;
 use crate::journal::{
-    Admission, Body, DedupeVerdict, LimiterVerdict, Output, RunStart, RunStatus, StepFinished, Stop, StopReason,
+    Admission, Body, DedupeVerdict, LimiterVerdict, Output, Reused, RunStart, RunStatus, StepFinished, Stop, StopReason,
 };
 use crate::plan::{OnError, StepStatus};
 use crate::skill::has_target;
@@ -34,7 +34,7 @@ impl Machine {
                 self.state.phase = Phase::Limiter;
             }
             Body::LimiterVerdict { verdict, .. } => self.apply_limiter(*verdict),
-            Body::DedupeVerdict { step_id, verdict, effect_key, reused_run_id, output: recorded } => {
+            Body::DedupeVerdict { step_id, verdict, effect_key, reused_run_id, reused, output: recorded } => {
                 let held = self.held(step_id, recorded, output)?;
                 match verdict {
                     DedupeVerdict::New => {
@@ -43,7 +43,8 @@ impl Machine {
                     }
                     DedupeVerdict::Duplicate => {
                         self.with_current(|current| current.output = held);
-                        self.end_step(Ending::Duplicate { reused_run_id: reused_run_id.clone() });
+                        let (reused_run_id, reused) = (reused_run_id.clone(), reused.clone());
+                        self.end_step(Ending::Duplicate { reused_run_id, reused });
                     }
                     DedupeVerdict::Conflict => self.end_step(Ending::Conflict { effect_key: effect_key.clone() }),
                 }
@@ -247,8 +248,12 @@ impl Machine {
         let Phase::StepEnd(ending) = std::mem::replace(&mut self.state.phase, Phase::RunEnd) else { return };
         let step = self.step(&current);
         let (name, continues) = (step.name().to_owned(), step.on_error == OnError::Continue);
-        // An estimate assumes that the call succeeds, and conditions must see what they would then see.
+        // An estimate assumes that the call succeeds, and conditions must see what they would then see. So they must of
+        // a step that was done before: that it is not done again is no reason to leave out what follows from it.
         let seen = match (&ending, self.dry()) {
+            (Ending::Duplicate { reused: Some(Reused { status, code }), .. }, _) => {
+                Seen { status: *status, code: code.clone() }
+            }
             (Ending::Attempt, true) => {
                 Seen { status: current.attempt_status(), code: current.codes.last().cloned().unwrap_or_default() }
             }

@@ -204,7 +204,7 @@ impl Machine {
                     _ => Some(cost::microcents(self.plan.plan.context.budget_cents)),
                 },
             }),
-            Ending::Duplicate { reused_run_id } => json!({"reused_run_id": reused_run_id}),
+            Ending::Duplicate { reused_run_id, .. } => json!({"reused_run_id": reused_run_id}),
             Ending::Conflict { effect_key } => json!({"effect_key": effect_key}),
             Ending::Cancelled { by, reason } => json!({"by": by, "reason": reason}),
             Ending::Deadline { limit_ms } => json!({"limit_ms": limit_ms}),

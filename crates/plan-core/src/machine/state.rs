@@ -8,7 +8,7 @@ use super::prepare::Prepared;
 use crate::budget::Breach;
 use crate::cause::Cause;
 use crate::cost::Usage;
-use crate::journal::{RunFinished, RunStatus, StepFinished, Stop};
+use crate::journal::{Reused, RunFinished, RunStatus, StepFinished, Stop};
 use crate::plan::StepStatus;
 use crate::{limits, reference};
 
@@ -71,6 +71,7 @@ pub(super) enum Ending {
     },
     Duplicate {
         reused_run_id: Option<String>,
+        reused: Option<Reused>,
     },
     Conflict {
         effect_key: String,

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use crate::cause::Cause;
 use crate::cost::Usage;
 use crate::digest::{self, BODY_LABEL, Digest};
-use crate::journal::{Admission, Body, DedupeVerdict, Journal, LimiterVerdict, Output, RunStart};
+use crate::journal::{Admission, Body, DedupeVerdict, Journal, LimiterVerdict, Output, Reused, RunStart};
 use crate::machine::{Machine, Next, Pinned, Question, Rules};
-use crate::plan::FrozenPlan;
+use crate::plan::{FrozenPlan, StepStatus};
 use crate::skill::Catalog;
 
 /// What a call gives.
@@ -56,6 +56,7 @@ pub struct World {
     always: BTreeMap<String, Answer>,
     limiter: BTreeMap<(String, u32), LimiterVerdict>,
     dedupe: BTreeMap<String, (DedupeVerdict, Option<Value>)>,
+    reused: BTreeMap<String, Reused>,
     /// Applied at the first boundary of this step and attempt.
     interruption: Option<((String, u32), Body)>,
     /// Outputs with a longer canonical text are kept apart.
@@ -76,6 +77,7 @@ impl Default for World {
             always: BTreeMap::new(),
             limiter: BTreeMap::new(),
             dedupe: BTreeMap::new(),
+            reused: BTreeMap::new(),
             interruption: None,
             inline_max: 16 * 1024,
             bodies: BTreeMap::new(),
@@ -116,6 +118,13 @@ impl World {
     pub fn dedupe(mut self, step_id: &str, verdict: DedupeVerdict, output: Option<Value>) -> Self {
         self.dedupe.insert(step_id.to_owned(), (verdict, output));
         self
+    }
+
+    /// The step was done before, by another run, and ended so.
+    #[must_use]
+    pub fn done_before(mut self, step_id: &str, status: StepStatus, code: &str) -> Self {
+        self.reused.insert(step_id.to_owned(), Reused { status, code: code.to_owned() });
+        self.dedupe(step_id, DedupeVerdict::Duplicate, None)
     }
 
     /// Cancels at the first boundary of this attempt.
@@ -171,6 +180,7 @@ impl World {
                     effect_key: (*effect_key).to_owned(),
                     verdict,
                     reused_run_id: (verdict == DedupeVerdict::Duplicate).then(|| "r-earlier".to_owned()),
+                    reused: self.reused.get(&step.step_id).cloned(),
                     output: self.store(output),
                 }
             }

@@ -24,7 +24,7 @@ use super::limiter::Permit;
 use super::recovery::Recovered;
 use super::reuse::Reuse;
 use super::{Shared, Stopping};
-use crate::store::{ClaimRequest, Journal, JournalError, StoreError};
+use crate::store::{ClaimRequest, Done, Journal, JournalError, StoreError};
 use boundary::Wait;
 pub(super) use patience::Patience;
 use question::Asked;
@@ -71,7 +71,7 @@ pub(super) struct Drive<'x> {
     /// The claim of the step under way.
     claim: Option<ClaimRequest>,
     /// What became of claims, to be said once the journal has it.
-    settled: Vec<(ClaimRequest, Option<Output>)>,
+    settled: Vec<(ClaimRequest, Option<Done>)>,
     reuse: Option<Reuse>,
     /// Between looks at what keeps the run waiting.
     patience: Patience,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use macp_ledger::Store;
 use macp_plan_core::digest::Digest;
-use macp_plan_core::journal::Output;
+use macp_plan_core::journal::{Output, Reused};
 use serde::{Deserialize, Serialize};
 
 use super::blocking;
@@ -60,11 +60,21 @@ pub enum Claim {
     /// The run claimed this before, and has not said what came of it: it is recovering.
     Held,
     /// It was done; this is the result to use.
-    Duplicate { run_id: String, output: Output },
+    Duplicate { run_id: String, done: Done },
     /// The key was claimed for another request. Nothing may be dispatched under it.
     Conflict { run_id: String },
     /// Another run claimed it, and what came of it is not known: that run is still under way, or in doubt.
     Unfinished { run_id: String },
+}
+
+/// What became of an effect that took place.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Done {
+    /// How the step ended; none if only an operator knows that it was done.
+    #[serde(flatten)]
+    pub ended: Option<Reused>,
+    #[serde(flatten)]
+    pub output: Output,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,7 +93,7 @@ pub(super) struct Document {
     pub(super) request_digest: Digest,
     pub(super) state: State,
     #[serde(flatten)]
-    pub(super) output: Output,
+    pub(super) done: Done,
 }
 
 impl Claims {
@@ -93,13 +103,13 @@ impl Claims {
     }
 
     /// The claimed effect took place. Only after the journal has its result, since the journal is what is believed.
-    pub async fn finish(&self, request: ClaimRequest, output: Output) -> Result<(), StoreError> {
-        blocking(&self.store, move |store| end(store, &request, State::Finished, output)).await
+    pub async fn finish(&self, request: ClaimRequest, done: Done) -> Result<(), StoreError> {
+        blocking(&self.store, move |store| end(store, &request, State::Finished, done)).await
     }
 
     /// The claimed effect did not come about, and another run may try. Only after the journal says so.
     pub async fn fail(&self, request: ClaimRequest) -> Result<(), StoreError> {
-        blocking(&self.store, move |store| end(store, &request, State::Failed, Output::default())).await
+        blocking(&self.store, move |store| end(store, &request, State::Failed, Done::default())).await
     }
 }
 
@@ -111,7 +121,7 @@ fn claim(store: &dyn Store, request: &ClaimRequest) -> Result<Claim, StoreError>
         step_id: request.step_id.clone(),
         request_digest: request.request_digest.clone(),
         state: State::Claimed,
-        output: Output::default(),
+        done: Done::default(),
     };
     let (mut generation, mut found) = match latest(store, &prefix)? {
         Some((generation, found)) => (generation, Some(found)),
@@ -143,25 +153,25 @@ fn judge(store: &dyn Store, request: &ClaimRequest, found: &Document) -> Result<
         return Ok(if unsent { None } else { Some(Claim::Conflict { run_id }) });
     }
     Ok(match found.state {
-        State::Finished => Some(Claim::Duplicate { run_id, output: found.output.clone() }),
+        State::Finished => Some(Claim::Duplicate { run_id, done: found.done.clone() }),
         State::Failed => None,
         State::Claimed if run_id == request.run_id => Some(Claim::Held),
         State::Claimed => match holder::look(store, &run_id, &found.step_id)? {
-            Holder::Done(output) => Some(Claim::Duplicate { run_id, output }),
+            Holder::Done(done) => Some(Claim::Duplicate { run_id, done }),
             Holder::NotDone => None,
             Holder::Unknown => Some(Claim::Unfinished { run_id }),
         },
     })
 }
 
-fn end(store: &dyn Store, request: &ClaimRequest, state: State, output: Output) -> Result<(), StoreError> {
+fn end(store: &dyn Store, request: &ClaimRequest, state: State, done: Done) -> Result<(), StoreError> {
     let prefix = prefix(request);
     let not_held = || StoreError::NotHeld { effect_key: request.effect_key.clone(), run_id: request.run_id.clone() };
     let (generation, found) = latest(store, &prefix)?.ok_or_else(not_held)?;
     if found.run_id != request.run_id {
         return Err(not_held());
     }
-    let ended = Document { state, output, ..found };
+    let ended = Document { state, done, ..found };
     replace(store, CLAIMS, &format!("{prefix}{generation:010}"), &ended)
 }
 

@@ -2,18 +2,18 @@
 //! journal is what is believed, then the operator.
 
 use macp_ledger::Store;
-use macp_plan_core::journal::{Body, Output};
+use macp_plan_core::journal::{Body, Output, Reused};
 use macp_plan_core::plan::StepStatus;
 
-use super::claims::Document;
+use super::claims::{Document, Done};
 use super::error::StoreError;
 use super::read;
 use super::settlements::{self, Outcome};
 
 /// How the step stands that holds a claim.
 pub(super) enum Holder {
-    /// The effect took place, with this output.
-    Done(Output),
+    /// The effect took place.
+    Done(Done),
     /// It did not, as the journal or an operator says: another run may try.
     NotDone,
     /// The run is under way, or nobody knows.
@@ -30,7 +30,7 @@ pub(super) fn look(store: &dyn Store, run_id: &str, step_id: &str) -> Result<Hol
     }
     if run.in_doubt().any(|in_doubt| in_doubt == step_id) {
         return Ok(match settlements::find(store, run_id, step_id)?.map(|settlement| settlement.outcome) {
-            Some(Outcome::Success) => Holder::Done(Output::default()),
+            Some(Outcome::Success) => Holder::Done(Done::default()),
             Some(Outcome::Failure) => Holder::NotDone,
             None => Holder::Unknown,
         });
@@ -44,8 +44,9 @@ pub(super) fn look(store: &dyn Store, run_id: &str, step_id: &str) -> Result<Hol
                 output = observed.clone();
             }
             Body::StepFinished(step) if step.step_id == step_id => {
+                let ended = Reused { status: step.status, code: step.code.clone() };
                 return Ok(match step.status {
-                    StepStatus::Success | StepStatus::Partial => Holder::Done(output),
+                    StepStatus::Success | StepStatus::Partial => Holder::Done(Done { ended: Some(ended), output }),
                     StepStatus::Failure | StepStatus::Skipped => Holder::NotDone,
                 });
             }

@@ -41,7 +41,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use self::admissions::{Admission, Admissions, Commitment, Registered, Requests, StartRequest};
 pub use self::bodies::{Bodies, Kept};
-pub use self::claims::{Claim, ClaimRequest, Claims, Scope};
+pub use self::claims::{Claim, ClaimRequest, Claims, Done, Scope};
 pub use self::error::{Corruption, CorruptionKind, JournalError, StoreError};
 pub use self::journal::Journal;
 pub use self::list::{Page, Query};

@@ -57,6 +57,51 @@ async fn finished_steps_are_taken_over() {
     }
 }
 
+fn on_success_of(step_id: &str, mut step: Value) -> Value {
+    step["run_if"] = json!({"step_id": step_id, "status_in": ["success"]});
+    step
+}
+
+/// AOS-16, AOS-114: what is taken over counts as what it was to the conditions of later steps, over any number of
+/// retries, and so does an effect that another run of the plan brought about.
+#[tokio::test(start_paused = true)]
+async fn conditions_hold_for_what_is_taken_over() {
+    for world in World::both() {
+        let executor = world.executor();
+        let value = plan(
+            100,
+            vec![
+                call("read", "200"),
+                step("wrote", "post_call", json!({"script": "200"})),
+                call("fails", "404, 404, 200"),
+                on_success_of("read", call("after_read", "200")),
+                on_success_of("wrote", call("after_wrote", "200")),
+            ],
+        );
+        let mut run_id = begin(&executor, value.clone()).await;
+        ended(&executor, &run_id).await;
+        for _ in 0..2 {
+            run_id = retry(&executor, &value, &run_id, None).await.unwrap();
+            ended(&executor, &run_id).await;
+        }
+        let result = ended(&executor, &run_id).await;
+        let expected = [
+            ("read", "OK_SKIP_DUPLICATE"),
+            ("wrote", "OK_SKIP_DUPLICATE"),
+            ("fails", "OK_HTTP_CALL"),
+            ("after_read", "OK_HTTP_CALL"),
+            ("after_wrote", "OK_HTTP_CALL"),
+        ];
+        assert_eq!(codes(&result), expected);
+
+        // The same plan once more claims the effect, and finds it done.
+        let again = begin(&executor, value).await;
+        let result = ended(&executor, &again).await;
+        assert_eq!(step_of(&result, "wrote").final_code, "OK_SKIP_DUPLICATE");
+        assert_eq!(step_of(&result, "after_wrote").final_code, "OK_HTTP_CALL");
+    }
+}
+
 /// From a step on everything is done anew, but for effects that took place: repeating those needs a new epoch.
 #[tokio::test(start_paused = true)]
 async fn from_a_step_on_everything_is_done_anew() {
@@ -83,7 +128,8 @@ async fn what_is_in_doubt_is_settled_first() {
     for (outcome, code, calls) in [(Outcome::Success, "OK_SKIP_DUPLICATE", 2), (Outcome::Failure, "OK", 3)] {
         for world in World::both() {
             let executor = world.executor();
-            let value = plan(10, vec![step("s1", "mail_send", json!({"script": "gate, 200"})), call("s2", "200")]);
+            let first = step("s1", "mail_send", json!({"script": "gate, 200"}));
+            let value = plan(10, vec![first, on_success_of("s1", call("s2", "200"))]);
             let first = begin(&executor, value.clone()).await;
             world.stage.wait_for_calls(1).await;
             executor.shutdown().await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use macp_ledger::Store;
-use macp_plan::store::{Claim, ClaimRequest, Outcome, RunStore, Scope, Settlement, StoreError};
+use macp_plan::store::{Claim, ClaimRequest, Done, Outcome, RunStore, Scope, Settlement, StoreError};
 use macp_plan_core::journal::{Body, EFFECT, EFFECT_UNKNOWN, Output, RunStatus};
 use macp_plan_core::plan::StepStatus;
 use serde_json::json;
@@ -76,13 +76,13 @@ async fn of_twenty_claims_one_wins_also_after_a_failure_and_a_restart() {
     drop(store);
     let store = sample::sqlite(&directory);
     assert!(matches!(claim(&store, &second).await, Claim::Held), "recovery after a restart");
-    let error = store.claims().finish(request(&first), Output::default()).await.unwrap_err();
+    let error = store.claims().finish(request(&first), Done::default()).await.unwrap_err();
     assert!(matches!(error, StoreError::NotHeld { run_id, .. } if run_id == first));
-    store.claims().finish(request(&second), output(&store).await).await.unwrap();
+    store.claims().finish(request(&second), Done { ended: None, output: output(&store).await }).await.unwrap();
 
     for (_, answer) in race(&store, "c").await {
-        let Claim::Duplicate { run_id, output } = answer else { panic!("{answer:?}") };
-        assert_eq!((run_id, output.output), (second.clone(), Some(json!({"id": 7}))));
+        let Claim::Duplicate { run_id, done } = answer else { panic!("{answer:?}") };
+        assert_eq!((run_id, done.output.output), (second.clone(), Some(json!({"id": 7}))));
     }
 }
 
@@ -98,7 +98,7 @@ async fn another_request_under_the_same_key_is_a_conflict_in_every_state() {
     assert!(conflict().await);
     store.claims().fail(request("a")).await.unwrap();
     assert!(conflict().await);
-    store.claims().finish(request("a"), Output::default()).await.unwrap();
+    store.claims().finish(request("a"), Done::default()).await.unwrap();
     assert!(conflict().await);
 }
 
@@ -130,7 +130,7 @@ async fn a_claim_under_which_nothing_was_sent_binds_to_no_request() {
 async fn a_replay_has_claims_of_its_own() {
     let store = sample::memory();
     claim(&store, "a").await;
-    store.claims().finish(request("a"), Output::default()).await.unwrap();
+    store.claims().finish(request("a"), Done::default()).await.unwrap();
     let replay = || ClaimRequest { scope: Scope::Run, ..request("b") };
     assert!(matches!(store.claims().claim(replay()).await.unwrap(), Claim::New));
     assert!(matches!(store.claims().claim(replay()).await.unwrap(), Claim::Held));
@@ -144,8 +144,8 @@ async fn a_claim_its_run_never_ended_is_judged_by_the_journal() {
     claim(&store, "a").await;
     let output = output(&store).await;
     finished_run(&store, "a", output).await;
-    let Claim::Duplicate { run_id, output } = claim(&store, "b").await else { panic!("the effect was done") };
-    assert_eq!((run_id.as_str(), output.output), ("a", Some(json!({"id": 7}))));
+    let Claim::Duplicate { run_id, done } = claim(&store, "b").await else { panic!("the effect was done") };
+    assert_eq!((run_id.as_str(), done.output.output), ("a", Some(json!({"id": 7}))));
 
     let store = sample::memory();
     let mut journal = create(&store, "a").await;

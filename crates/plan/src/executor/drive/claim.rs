@@ -1,27 +1,28 @@
 //! Claiming the effect of a step before its first attempt, and taking over what another run has done.
 
 use macp_plan_core::digest::Digest;
-use macp_plan_core::journal::{Body, DedupeVerdict, Output, RunMode, RunStart};
+use macp_plan_core::journal::{Body, DedupeVerdict, Reused, RunMode, RunStart};
+use macp_plan_core::plan::StepStatus;
 use tokio::time::Instant;
 
 use super::{Drive, Driven};
 use crate::executor::reuse::Reuse;
-use crate::store::{Claim, ClaimRequest, JournalError, Scope, Status, StoreError};
+use crate::store::{Claim, ClaimRequest, Done, JournalError, Scope, Status, StoreError};
 
 /// The answer to a claim, as the journal tells it.
 struct Verdict {
     verdict: DedupeVerdict,
     reused_run_id: Option<String>,
-    output: Output,
+    done: Done,
 }
 
 impl Verdict {
     fn new() -> Self {
-        Self { verdict: DedupeVerdict::New, reused_run_id: None, output: Output::default() }
+        Self { verdict: DedupeVerdict::New, reused_run_id: None, done: Done::default() }
     }
 
-    fn duplicate(run_id: String, output: Output) -> Self {
-        Self { verdict: DedupeVerdict::Duplicate, reused_run_id: Some(run_id), output }
+    fn duplicate(run_id: String, done: Done) -> Self {
+        Self { verdict: DedupeVerdict::Duplicate, reused_run_id: Some(run_id), done }
     }
 
     fn conflict() -> Self {
@@ -70,8 +71,8 @@ impl Drive<'_> {
 
     /// The verdict on a claim; none while another run is at work on the effect.
     async fn ask(&mut self, request: &ClaimRequest) -> Result<Option<Verdict>, StoreError> {
-        if let Some((run_id, output)) = self.reused(&request.step_id).await? {
-            return Ok(Some(Verdict::duplicate(run_id, output)));
+        if let Some((run_id, done)) = self.reused(&request.step_id).await? {
+            return Ok(Some(Verdict::duplicate(run_id, done)));
         }
         // A run that tries again is asked about every step. What can be repeated is not claimed: a later run that
         // tries again is to do it anew.
@@ -93,7 +94,7 @@ impl Drive<'_> {
                 self.claim = Some(request.clone());
                 Verdict::new()
             }
-            Claim::Duplicate { run_id, output } => Verdict::duplicate(run_id, output),
+            Claim::Duplicate { run_id, done } => Verdict::duplicate(run_id, done),
             Claim::Conflict { run_id } => {
                 self.told.say(format!("run {run_id} claimed this effect for another request"));
                 Verdict::conflict()
@@ -109,20 +110,23 @@ impl Drive<'_> {
         }))
     }
 
-    async fn reused(&mut self, step_id: &str) -> Result<Option<(String, Output)>, StoreError> {
+    async fn reused(&mut self, step_id: &str) -> Result<Option<(String, Done)>, StoreError> {
         if self.machine.start().parent_run_id.is_none() {
             return Ok(None);
         }
         if self.reuse.is_none() {
             self.reuse = Some(Reuse::of(self.shared, self.machine.start(), self.machine.plan()).await?);
         }
-        Ok(self.reuse.as_ref().and_then(|reuse| reuse.output(step_id)))
+        Ok(self.reuse.as_ref().and_then(|reuse| reuse.done(step_id)))
     }
 
     async fn answer(&mut self, request: ClaimRequest, verdict: Verdict) -> Driven<()> {
         let ClaimRequest { step_id, effect_key, .. } = request;
-        let Verdict { verdict, reused_run_id, output } = verdict;
-        let body = Body::DedupeVerdict { step_id, effect_key, verdict, reused_run_id, output };
+        let Verdict { verdict, reused_run_id, done: Done { ended, output } } = verdict;
+        // Where only an operator said that it was done, it succeeded as its skill does.
+        let succeeded = || Some(Reused { status: StepStatus::Success, code: self.machine.success_code()?.to_owned() });
+        let reused = if verdict == DedupeVerdict::Duplicate { ended.or_else(succeeded) } else { None };
+        let body = Body::DedupeVerdict { step_id, effect_key, verdict, reused_run_id, reused, output };
         let apart = match self.machine.wants_output(&body).cloned() {
             None => None,
             Some(digest) => match self.shared.runs.bodies().get(digest.clone()).await {

@@ -1,6 +1,6 @@
 //! Writing the journal: what was noted becomes durable, and claims hear what became of them.
 
-use macp_plan_core::journal::{Body, StepFinished};
+use macp_plan_core::journal::{Body, Reused, StepFinished};
 use macp_plan_core::plan::StepStatus;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::patience::Patience;
 use super::{Broken, Drive, Driven};
 use crate::executor::Stopping;
-use crate::store::{JournalError, Kept, Run, StoreError};
+use crate::store::{Done, JournalError, Kept, Run, StoreError};
 
 impl Drive<'_> {
     /// Makes everything noted so far durable. Claims follow, since the journal is what is believed.
@@ -19,10 +19,10 @@ impl Drive<'_> {
             self.write(batch).await?;
             self.shared.observer.appended(began.elapsed());
         }
-        for (claim, output) in std::mem::take(&mut self.settled) {
+        for (claim, done) in std::mem::take(&mut self.settled) {
             let (claims, effect_key) = (self.shared.runs.claims(), claim.effect_key.clone());
-            let said = match output {
-                Some(output) => claims.finish(claim, output).await,
+            let said = match done {
+                Some(done) => claims.finish(claim, done).await,
                 None => claims.fail(claim).await,
             };
             // Whoever claims the effect next reads the journal instead, so that nothing is lost or done twice.
@@ -86,8 +86,9 @@ impl Drive<'_> {
     pub(super) fn settle(&mut self, finished: &StepFinished) {
         let output = std::mem::take(&mut self.output);
         if let Some(claim) = self.claim.take().filter(|_| !finished.leaves_doubt()) {
-            let done = matches!(finished.status, StepStatus::Success | StepStatus::Partial);
-            self.settled.push((claim, done.then_some(output)));
+            let is_done = matches!(finished.status, StepStatus::Success | StepStatus::Partial);
+            let ended = Reused { status: finished.status, code: finished.code.clone() };
+            self.settled.push((claim, is_done.then_some(Done { ended: Some(ended), output })));
         }
     }
 
