@@ -289,7 +289,7 @@ impl Machine {
 }
 
 /// For every step the names of steps that its references may mean.
-fn reads(plan: &Plan) -> Vec<BTreeSet<String>> {
+pub(crate) fn reads(plan: &Plan) -> Vec<BTreeSet<String>> {
     let known: BTreeSet<&str> = plan.steps.iter().map(Step::name).collect();
     let of_step = |step: &Step| {
         let references = reference::references(&step.parameters).unwrap_or_default();

@@ -4,6 +4,7 @@
 //! anything: there is nothing here that could. The comparison of a live replay with its original also replays the
 //! replay, to tell what the world changed from what the runtime did.
 
+mod excuses;
 mod full;
 mod mock;
 mod pins;

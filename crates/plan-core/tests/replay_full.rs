@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use macp_plan_core::cause::Cause;
 use macp_plan_core::compare::{Aspect, Origin, Report, Verdict};
+use macp_plan_core::cost::{Price, Usage};
 use macp_plan_core::journal::RunMode;
 use macp_plan_core::machine::{Pinned, Rules};
 use macp_plan_core::plan::RetryPolicy;
@@ -73,6 +74,56 @@ fn other_words_still_match() {
     let report = compared(steps(), answer("one"), answer("two"), Pinned);
     assert_eq!(report.verdict, Verdict::Match);
     assert_eq!(report.inputs_changed[0].field, "output_ref");
+}
+
+#[derive(Debug)]
+struct Dearer;
+
+impl Rules for Dearer {
+    fn cost(&self, price: &Price, usage: &Usage) -> u64 {
+        Pinned.cost(price, usage) + 1
+    }
+}
+
+/// The causes of what differs at a step, each once.
+fn causes(report: &Report, step_id: Option<&str>) -> Vec<Origin> {
+    let at = report.mismatches.iter().filter(|mismatch| mismatch.step_id.as_deref() == step_id);
+    let mut causes: Vec<Origin> = at.map(|mismatch| mismatch.cause).collect();
+    causes.dedup();
+    causes
+}
+
+/// AOS-92, AOS-94: neither words nor a hint excuse a difference that cannot follow from them. Both runs were decided by
+/// other rules than the pinned ones here, so that no conformance check finds it out first.
+#[test]
+fn what_decides_nothing_excuses_nothing() {
+    let plan = freeze(plan(1_000, steps()));
+    let catalog = Kit::standard().shared();
+    let hinted = |hint, text: &str| {
+        let refused = Answer { retry_after_ms: hint, ..http(503) };
+        let said = Answer::of(Cause::Success).output(json!({"body": text}));
+        World::new().answer("s1", 0, refused).answer("s1", 1, said)
+    };
+    let original = run(&plan, &catalog, Arc::new(Dearer), start(&plan, "r-original"), hinted(None, "one"));
+    let replay = execute(&plan, &catalog, hinted(Some(7), "two"));
+    let report = full_replay(&plan, &original.journal, &replay.journal, &|_| None, &catalog).expect("its own plan");
+    let changed: Vec<&str> = report.inputs_changed.iter().map(|changed| changed.field.as_str()).collect();
+    assert_eq!(changed, ["retry_after_ms", "output_ref"], "told, and no more than that");
+    assert_eq!((report.verdict, report.conformance), (Verdict::Diverged, Some(true)));
+    assert!(report.mismatches.iter().all(|it| it.cause == Origin::Runtime), "{:#?}", report.mismatches);
+}
+
+/// AOS-92: words reach the steps that refer to them, and from there on everything.
+#[test]
+fn words_excuse_what_refers_to_them() {
+    let llm = |id: &str, prompt: &str| llm_step(id, prompt, 10);
+    let said = |text: &str| World::new().always("s1", Answer::of(Cause::Success).output(json!({"body": text})));
+    let steps = vec![step("s1", "http_call", json!({})), llm("s2", "constant"), llm("s3", "{{s1.body}}")];
+    let report = compared(steps, said("short"), said(&"long".repeat(50)), Pinned);
+    assert_eq!(report.verdict, Verdict::Explained, "{:#?}", report.mismatches);
+    assert_eq!(causes(&report, Some("s2")), []);
+    assert_eq!(causes(&report, Some("s3")), [Origin::External], "{:#?}", report.mismatches);
+    assert_eq!(causes(&report, None), [Origin::External], "the sum follows from it");
 }
 
 /// A cancelled replay is explained by whoever cancelled it.

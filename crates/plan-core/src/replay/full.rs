@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::excuses::Excuses;
 use super::mock::{check_digests, digest_of, mock_replay};
 use super::{Bodies, Options, Refused, check_plan, pins};
 use crate::behavior::Behavior;
@@ -13,7 +14,7 @@ use crate::skill::Catalog;
 /// Compares a live replay with its original. `bodies` gives the replay's outputs that are kept apart.
 ///
 /// The replay's own journal is decided anew under the pinned rules first. A difference is the world's doing if that
-/// finds nothing and some input differs at or before the place; everything else is the runtime's.
+/// finds nothing and some input differs that can have led there; everything else is the runtime's.
 pub fn full_replay(
     plan: &Arc<FrozenPlan>,
     original: &Journal,
@@ -42,15 +43,13 @@ pub fn full_replay(
     report.behavior_digest = BehaviorDigests { original: digest_of(&one), replay: digest_of(&other) };
     let mut comparison = compare::behaviors(&plan.plan, &one, &other);
     check_digests(&mut comparison, &report.behavior_digest, &one);
-    let place =
-        |step_id: Option<&String>| step_id.and_then(|id| plan.plan.steps.iter().position(|step| step.step_id == *id));
+    let excuses = Excuses::of(&plan.plan, &report.inputs_changed, &comparison.mismatches);
     for mismatch in &mut comparison.mismatches {
-        let at = place(mismatch.step_id.as_ref()).unwrap_or(usize::MAX);
-        let excuse = report.inputs_changed.iter().find(|changed| place(changed.step_id.as_ref()).unwrap_or(0) <= at);
-        mismatch.cause = match excuse {
+        let at = excuses.place(mismatch);
+        mismatch.cause = match excuses.find(at) {
             Some(_) if !strays.is_empty() => Origin::Runtime,
             Some(changed) => {
-                mismatch.why = format!("{}; {}", excused(changed), mismatch.why);
+                mismatch.why = format!("{}; {}", told(changed), mismatch.why);
                 Origin::External
             }
             None if checked.tainted_from.is_some_and(|from| from <= at) => Origin::Pin,
@@ -71,7 +70,7 @@ pub fn full_replay(
     Ok(report)
 }
 
-fn excused(changed: &InputChanged) -> String {
+fn told(changed: &InputChanged) -> String {
     let place = match (&changed.step_id, changed.attempt) {
         (Some(step_id), Some(attempt)) => format!(" at `{step_id}`, attempt {attempt}"),
         _ => String::new(),
