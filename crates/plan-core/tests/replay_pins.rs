@@ -101,6 +101,17 @@ fn another_build() {
     let report = mock(&plan, &journal, &other, WhatIf::default());
     assert_eq!(report.verdict, Verdict::Diverged);
     assert!(report.mismatches.iter().all(|mismatch| mismatch.cause == Origin::Pin), "{:#?}", report.mismatches);
+    // A live replay under another build: what differs from its step on is the build's doing, whatever the world said.
+    let live = |world: World| execute(&plan, &other, world).journal;
+    let usage = |tokens| world().always("s2", Answer::of(Cause::Success).tokens(100, tokens));
+    let report = full_replay(&plan, &journal, &live(usage(9)), &|_| None, &other).expect("its own plan");
+    assert_eq!((report.verdict, kinds(&report)), (Verdict::Diverged, vec!["skill_build_changed"]));
+    assert!(!report.inputs_changed.is_empty() && !report.mismatches.is_empty());
+    assert!(report.mismatches.iter().all(|mismatch| mismatch.cause == Origin::Pin), "{:#?}", report.mismatches);
+    let recovered = live(usage(10).answer("s1", 0, http(200)));
+    let report = full_replay(&plan, &journal, &recovered, &|_| None, &other).expect("its own plan");
+    let before = report.mismatches.iter().find(|mismatch| mismatch.step_id.as_deref() == Some("s1"));
+    assert_eq!(before.expect("a retry less").cause, Origin::External);
     // The same change without another build is the runtime's: a skill changed without a new version.
     let silent = Kit::standard().with(ScriptedSkill::new("llm_invoke", "2.0.0", None, "OK_LLM_INVOKE")).shared();
     let report = mock(&plan, &journal, &silent, WhatIf::default());

@@ -47,12 +47,13 @@ pub fn full_replay(
     for mismatch in &mut comparison.mismatches {
         let at = excuses.place(mismatch);
         mismatch.cause = match excuses.find(at) {
+            // What another build observes cannot be told from what it makes of it, so that no input excuses it.
+            _ if checked.tainted_from.is_some_and(|from| from <= at) => Origin::Pin,
             Some(_) if !strays.is_empty() => Origin::Runtime,
             Some(changed) => {
                 mismatch.why = format!("{}; {}", told(changed), mismatch.why);
                 Origin::External
             }
-            None if checked.tainted_from.is_some_and(|from| from <= at) => Origin::Pin,
             None => Origin::Runtime,
         };
     }
