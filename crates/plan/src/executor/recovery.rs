@@ -69,6 +69,9 @@ impl Shared {
                 };
                 let recovered = guarded(recover).ok_or_else(|| unfit(&run_id, PANICKED.to_owned()))?;
                 let machine = recovered.map_err(|error| unfit(&run_id, misfit(&error, &plan, &*catalog)))?;
+                if let Some(reason) = missing(&machine, &*catalog).filter(|_| !run.is_finished()) {
+                    return Err(unfit(&run_id, reason));
+                }
                 let (due_unix_ms, claim) = (due(&run), claim(&run, &machine));
                 Ok(Some(Recovered { run, machine, due_unix_ms, claim }))
             })
@@ -123,6 +126,16 @@ fn misfit(error: &OutOfPlace, plan: &FrozenPlan, catalog: &dyn Catalog) -> Strin
         [] => error.to_string(),
         findings => format!("{error}; its plan cannot run here: {}", findings.join("; ")),
     }
+}
+
+/// Why a run cannot go on although its journal fits: the skill of a step that is still to come is gone. To let it fail
+/// there would be to decide by what is registered today, and not by the plan and what was observed (AOS-5).
+fn missing(machine: &Machine, catalog: &dyn Catalog) -> Option<String> {
+    machine.current()?;
+    let mut remaining = machine.plan().plan.steps.iter().skip(machine.results().len());
+    let step = remaining.find(|step| catalog.skill(&step.skill_id, &step.skill_version).is_none())?;
+    let (skill_id, version, step_id) = (&step.skill_id, &step.skill_version, &step.step_id);
+    Some(format!("its plan cannot run here: the skill {skill_id}@{version} of step `{step_id}` is not registered"))
 }
 
 /// When the wait after the last scheduled retry is over, if the journal has come no further than that.

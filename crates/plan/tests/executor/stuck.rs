@@ -98,6 +98,41 @@ async fn a_run_without_its_skill_is_cancelled() {
     }
 }
 
+/// AOS-5, AOS-87: a run that was admitted does not fail for what is registered today. One whose later step lost its
+/// skill waits for it, and can be cancelled meanwhile.
+#[tokio::test]
+async fn a_run_waits_for_the_skill_of_a_later_step() {
+    for cancels in [true, false] {
+        let world = World::sqlite();
+        let executor = world.executor();
+        let steps = vec![call("s1", "200"), waiting(), step("s3", "post_call", json!({}))];
+        let run_id = begin(&executor, plan(100, steps)).await;
+        let mut watch = executor.runs().watch(&run_id, 0).await.unwrap().unwrap();
+        while !watch.next().await.unwrap().unwrap().iter().any(|entry| entry.body().kind() == "retry_scheduled") {}
+        executor.shutdown().await;
+        let whole = Arc::clone(&world.registry);
+        let mut world = world.with_registry(kit_without(&["post_call"]));
+        let executor = recovered(&world).await;
+        let told = executor.result(&run_id).await.unwrap().unwrap();
+        let why = told.stuck.expect("it says why it does not go on");
+        assert!(why.contains("post_call") && why.contains("s3"), "{why}");
+        if cancels {
+            executor.cancel(&run_id, "olga", "enough").await.unwrap();
+            let result = executor.finished(&run_id).await.unwrap().unwrap();
+            assert_eq!((result.status, codes(&result)[1]), (Status::Cancelled, ("s2", "ERR_CANCELLED")));
+            executor.shutdown().await;
+            replays(world, whole, &run_id).await;
+            continue;
+        }
+        executor.shutdown().await;
+        world.registry = whole;
+        let executor = world.executor();
+        assert_eq!(executor.recover().await.unwrap(), 1);
+        assert_eq!(executor.result(&run_id).await.unwrap().unwrap().stuck, None, "it goes on");
+        executor.shutdown().await;
+    }
+}
+
 /// AOS-80: a call that was out is in doubt, whatever can be repeated: the skill that would know is gone.
 #[tokio::test]
 async fn a_call_that_was_out_is_in_doubt() {
