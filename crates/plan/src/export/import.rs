@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use macp_ledger::{Append, AppendError, Store};
+use macp_plan_core::journal::{RunMode, RunStart};
 
 use super::ExportedRun;
 use crate::store::sealed::Sealed;
-use crate::store::{JournalError, RunStore, StoreError, Summary, bodies, check_run_id, plans};
+use crate::store::{Commitment, JournalError, RunStore, StoreError, Summary, bodies, check_run_id, plans};
 
 /// What an import did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,8 +36,19 @@ pub enum ImportError {
 
 impl RunStore {
     /// Stores a run from a file, whole or not at all; durable when it returns. Claims on its effects do not come with
-    /// it: those belong to the store the run was executed in.
+    /// it: those belong to the store the run was executed in. That its commitment was carried out does, so that nobody
+    /// carries it out again.
     pub async fn import(&self, exported: ExportedRun) -> Result<Imported, ImportError> {
+        let (carried_out, run_id) = (carried_out(exported.run.start()), Arc::clone(&exported.run.run_id));
+        let imported = self.import_run(exported).await?;
+        // Only once the run is there: whoever finds an admission without a run creates the run.
+        if let Some(commitment) = carried_out {
+            self.admissions().admit(commitment, &run_id).await?;
+        }
+        Ok(imported)
+    }
+
+    async fn import_run(&self, exported: ExportedRun) -> Result<Imported, ImportError> {
         let ExportedRun { run, bodies, plan_text, .. } = exported;
         let run_id = Arc::clone(&run.run_id);
         if !run.is_finished() {
@@ -84,6 +96,14 @@ impl RunStore {
             Err(error) => Err(JournalError::of_append(&run_id, error).into()),
         }
     }
+}
+
+/// The commitment that a run carried out. A replay carries out none, and a run that tries again goes on under the
+/// admission of the first.
+fn carried_out(start: &RunStart) -> Option<Commitment> {
+    let session = start.session.as_ref().filter(|_| start.mode == RunMode::Execute && start.parent_run_id.is_none())?;
+    let (session_id, commitment_hash) = (session.session_id.clone(), session.commitment_hash.clone());
+    Some(Commitment { session_id, commitment_hash, epoch: start.epoch })
 }
 
 impl From<macp_ledger::Failure> for ImportError {

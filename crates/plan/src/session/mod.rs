@@ -13,6 +13,7 @@
 //! logged, and the journal stands.
 
 pub mod binding;
+mod executed;
 mod execution;
 mod extract;
 mod notes;

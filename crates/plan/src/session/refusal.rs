@@ -37,6 +37,7 @@ pub enum Reason {
     EpochReasonMissing,
     EarlierEpochMissing,
     EarlierEpochUnfinished,
+    RunLost,
 }
 
 /// Why no run was started from a session.
@@ -90,6 +91,7 @@ impl Reason {
             Reason::EpochReasonMissing => "epoch_reason_missing",
             Reason::EarlierEpochMissing => "earlier_epoch_missing",
             Reason::EarlierEpochUnfinished => "earlier_epoch_unfinished",
+            Reason::RunLost => "run_lost",
         }
     }
 
@@ -105,7 +107,8 @@ impl Reason {
             | Reason::Superseded
             | Reason::WorstCaseTooLong
             | Reason::EarlierEpochMissing
-            | Reason::EarlierEpochUnfinished => "ERR_POLICY_VIOLATION",
+            | Reason::EarlierEpochUnfinished
+            | Reason::RunLost => "ERR_POLICY_VIOLATION",
             Reason::SessionNotFound
             | Reason::SessionNotResolved
             | Reason::NotACommitment

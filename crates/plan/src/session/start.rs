@@ -71,6 +71,7 @@ impl SessionRuns {
             return Ok(Started { run_id, existing: true });
         }
         self.check_superseded(&bound.link).await?;
+        self.check_executed(&commitment).await?;
         self.check_earlier_epoch(&commitment).await?;
         let ttl_ms = self.check_worst_case(&bound)?;
         if let Some(reason) = request.epoch_reason.clone().filter(|_| request.epoch > 1) {
@@ -79,11 +80,12 @@ impl SessionRuns {
             self.shared.notes.keep_epoch(EpochNote { session_id, commitment_hash, epoch, by, reason, at_ms }).await?;
         }
         let run_id = RunId::new(u64::try_from(self.shared.engine.now_ms()).unwrap_or_default()).into_string();
-        let run_id = match self.runs().admissions().admit(commitment, &run_id).await? {
+        let run_id = match self.runs().admissions().admit(commitment.clone(), &run_id).await? {
             Admission::Admitted => run_id,
             // An earlier process came this far. The run is created under the name it was given then.
             Admission::Already { run_id } => run_id,
         };
+        self.keep_executed(commitment, &run_id).await?;
         let report = report(&run_id, &bound, &request, ttl_ms);
         self.launch(bound, report).await
     }

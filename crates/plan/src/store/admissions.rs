@@ -43,7 +43,7 @@ struct Admitted {
 }
 
 impl Commitment {
-    fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         key(&[&self.session_id, &self.commitment_hash, &self.epoch.to_string()])
     }
 }

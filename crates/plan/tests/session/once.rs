@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use macp_ledger::{MemoryStore, PutMode, SqliteStore, Store};
-use macp_plan::session::{Error, Reason, SessionSettings, StartFromSession};
+use macp_plan::export::{ExportedRun, Imported};
+use macp_plan::session::{Error, Reason, SessionSettings, StartFromSession, execution_session_id, reported};
 use macp_plan::store::{Admission, Commitment};
 use serde_json::{Value, json};
 
@@ -166,6 +167,34 @@ async fn a_further_epoch_is_asked_for_with_a_right_and_a_reason() {
     assert_eq!((note.by.as_str(), note.reason.as_str()), ("op", "the supplier lost the order"));
     assert_eq!(world.session_runs.epoch_note(&bound, 1).await.unwrap(), None);
     world.reported_to_the_end(&two.run_id).await;
+    world.stop().await;
+}
+
+/// AOS-113, AOS-114: a store of runs that was lost is no reason to do everything again. The session knows which run it
+/// was, and tells it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_store_of_runs_starts_nothing_again() {
+    let (sessions, settings) = (Arc::new(MemoryStore::new()), SessionSettings::default());
+    let world = World::over(sessions.clone(), Arc::new(MemoryStore::new()), Gate::open(), settings.clone()).await;
+    let plan = plan("p1", vec![step("s1"), step("s2")]);
+    let (session_id, _) = committed(&world.engine, "lost", &plan).await;
+    let started = world.session_runs.start_from_session(first(&session_id)).await.unwrap();
+    world.executor.finished(&started.run_id).await.unwrap();
+    world.reported_to_the_end(&started.run_id).await;
+    world.stop().await;
+
+    let world = World::over(sessions.clone(), Arc::new(MemoryStore::new()), Gate::open(), settings).await;
+    let error = world.session_runs.start_from_session(first(&session_id)).await.unwrap_err();
+    assert_eq!(reason(&error), Reason::RunLost);
+    assert!(error.to_string().contains(&started.run_id), "{error}");
+
+    let told = reported(&*sessions, &execution_session_id(&started.run_id)).unwrap().unwrap();
+    let exported = ExportedRun::of_report(told, plan).unwrap();
+    world.runs().import(exported.clone()).await.unwrap();
+    let again = world.session_runs.start_from_session(first(&session_id)).await.unwrap();
+    assert_eq!((again.run_id.as_str(), again.existing), (started.run_id.as_str(), true));
+    assert!(matches!(world.runs().import(exported).await.unwrap(), Imported::AlreadyThere { .. }));
+    assert_eq!(world.skill.begun(), 0);
     world.stop().await;
 }
 

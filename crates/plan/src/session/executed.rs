@@ -1,0 +1,52 @@
+//! Which run carries out a commitment, written down where the session is: a store of runs that was lost does not know
+//! what was done, and what was done must not be done again (AOS-110, AOS-114).
+
+use std::sync::Arc;
+
+use macp_ledger::Store;
+use serde::{Deserialize, Serialize};
+
+use super::refusal::{Error, Reason};
+use super::{SessionRuns, execution_session_id};
+use crate::store::documents::{get, put_if_absent};
+use crate::store::{Commitment, StoreError, blocking};
+
+const EXECUTED: &str = "aos.executed";
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Executed {
+    #[serde(flatten)]
+    commitment: Commitment,
+    run_id: String,
+}
+
+impl SessionRuns {
+    /// Refuses a commitment that a run carries out which the store of runs has never heard of.
+    pub(super) async fn check_executed(&self, commitment: &Commitment) -> Result<(), Error> {
+        if self.runs().admissions().run_of(commitment.clone()).await?.is_some() {
+            return Ok(());
+        }
+        let key = commitment.key();
+        let read = move |store: &dyn Store| get::<Executed>(store, EXECUTED, &key);
+        let Some(Executed { run_id, .. }) = blocking(self.sessions(), read).await? else {
+            return Ok(());
+        };
+        let message = format!(
+            "run {run_id:?} carried this commitment out, and the store of runs does not have it; bring it back, such as \
+             with `macp run export {run_id} --from-session` and `macp run import` from its execution session {:?}",
+            execution_session_id(&run_id)
+        );
+        Err(Error::refused(Reason::RunLost, message))
+    }
+
+    /// Writes down that a run carries out a commitment, before it does.
+    pub(super) async fn keep_executed(&self, commitment: Commitment, run_id: &str) -> Result<(), StoreError> {
+        let (key, run_id) = (commitment.key(), run_id.to_owned());
+        let executed = Executed { commitment, run_id };
+        blocking(self.sessions(), move |store| put_if_absent(store, EXECUTED, &key, &executed).map(drop)).await
+    }
+
+    fn sessions(&self) -> &Arc<dyn Store> {
+        self.shared.engine.store()
+    }
+}
