@@ -7,23 +7,24 @@
 //!
 //! Only a skill that declares [`PERMISSION`] gets a client: an operator who withholds it must be able to rely on that.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use macp_plan_core::cause::Cause;
-use reqwest::header::{HeaderName, HeaderValue};
 use tokio::time::Instant;
 
 pub use reqwest::Method;
 pub use reqwest::header::HeaderMap;
 
-use crate::secrets::{self, Bindings, Secrets};
+use crate::secrets::{self, Bindings, REFERENCE, Secrets};
 use crate::skill::Observation;
-use crate::skills::exchange::{self, Exchange, IDEMPOTENCY_KEY};
+use crate::skills::exchange::{self, Exchange};
 use crate::skills::fault::Fault;
-use crate::skills::http_call::{header_name, told, url};
+use crate::skills::headers::{self, Prepared, Target};
+use crate::skills::http_call::url;
 
 /// What a skill has to declare to call out.
 pub const PERMISSION: &str = "network:outbound";
@@ -40,6 +41,8 @@ pub(crate) struct Client {
 pub struct Http<'a> {
     open: Option<Open<'a>>,
     secrets: &'a dyn Secrets,
+    /// Those that the step itself names. What a skill read from elsewhere gets no secret sent anywhere.
+    secrets_named: &'a BTreeSet<String>,
     effect_keys: &'a [String],
     timeout: Duration,
     deadline: Instant,
@@ -58,7 +61,7 @@ pub(crate) struct Open<'a> {
 pub struct Request {
     pub method: Method,
     pub url: String,
-    /// Values may name secrets as `secret://name`; they are looked up when the request goes out.
+    /// Values may name secrets as `secret://name`, if the step names them; they are looked up when the request goes out.
     pub headers: Vec<(String, String)>,
     pub body: Option<Bytes>,
     /// Redirects to follow at most; none takes a redirect as the answer.
@@ -121,16 +124,18 @@ impl<'a> Http<'a> {
     pub(crate) fn new(
         open: Option<Open<'a>>,
         secrets: &'a dyn Secrets,
+        secrets_named: &'a BTreeSet<String>,
         effect_keys: &'a [String],
         timeout: Duration,
     ) -> Self {
-        Self { open, secrets, effect_keys, timeout, deadline: Instant::now() + timeout }
+        Self { open, secrets, secrets_named, effect_keys, timeout, deadline: Instant::now() + timeout }
     }
 
     /// A client that reaches nothing, for calls that are made by hand.
     #[must_use]
     pub fn closed(secrets: &'a dyn Secrets) -> Self {
-        Self::new(None, secrets, &[], Duration::ZERO)
+        static NONE: BTreeSet<String> = BTreeSet::new();
+        Self::new(None, secrets, &NONE, &[], Duration::ZERO)
     }
 
     /// Sends a request once and reads its answer, within what is left of the call's time.
@@ -160,13 +165,12 @@ impl<'a> Http<'a> {
     }
 
     async fn exchange(&self, client: &Client, request: Request) -> Result<Answer, NoAnswer> {
-        let invalid = |message: String| NoAnswer { cause: Cause::InputInvalid, message };
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             let message = format!("the call has used up its {} ms", self.timeout.as_millis());
             return Err(NoAnswer { cause: Cause::ClientTimeout, message });
         }
-        let request = self.prepared(client, request).map_err(|problem| problem.unwrap_or_else(invalid))?;
+        let request = self.prepared(client, request)?;
         let answer = client.exchange.run(request, left).await?;
         if let cause @ Cause::Unclassified = answer.cause() {
             let message = format!("behind a redirect, the answer was {}", answer.status);
@@ -176,53 +180,23 @@ impl<'a> Http<'a> {
         Ok(Answer { status, headers, body: answer.body?, retry_after_ms })
     }
 
-    /// The request as it goes out. Where a secret may go is asked before any is looked up.
-    fn prepared(&self, client: &Client, request: Request) -> Result<exchange::Request, Problem> {
+    /// The request as it goes out.
+    fn prepared(&self, client: &Client, request: Request) -> Result<exchange::Request, Fault> {
         let Request { method, url: text, headers: listed, body, redirects_max, effect } = request;
-        let url = url(&text)?;
-        for name in listed.iter().flat_map(|(_, value)| secrets::names(value).unwrap_or_default()) {
-            client.bindings.check(name, &url).map_err(|forbidden| Problem::NoAnswer(Fault::from(forbidden).into()))?;
-        }
-        let (mut headers, mut confidential) = (HeaderMap::new(), Vec::new());
-        for (name, value) in &listed {
-            let header = header_name(name)?;
-            let expanded = secrets::expand(value, self.secrets).map_err(|error| told(&error))?;
-            let unusable = || format!("the header {name} has characters that a header cannot carry");
-            let mut sent = HeaderValue::from_str(&expanded).map_err(|_would_quote_it| unusable())?;
-            if secrets::mentions(value) {
-                sent.set_sensitive(true);
-                confidential.push(header.clone());
+        let invalid = |problem: String| Fault::new(Cause::InputInvalid, problem);
+        let url = url(&text).map_err(invalid)?;
+        let listed = listed.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        for name in listed.clone().flat_map(|(_, value)| secrets::names(value).unwrap_or_default()) {
+            if !self.secrets_named.contains(name) {
+                let told = format!("the step does not name `{REFERENCE}{name}`; only a plan itself may name a secret");
+                return Err(invalid(told));
             }
-            headers.insert(header, sent);
         }
-        if !matches!(method, Method::GET | Method::HEAD) {
-            let missing = || format!("the skill declares no effect {effect} for this request");
-            let key = self.effect_keys.get(effect).ok_or_else(missing)?;
-            let key = HeaderValue::from_str(key).map_err(|_| "the effect key is not fit for a header".to_owned())?;
-            headers.insert(HeaderName::from_static(IDEMPOTENCY_KEY), key);
-        }
+        let effect_key = self.effect_keys.get(effect).map(String::as_str);
+        let target = Target { method: &method, url: &url, effect_key };
+        let prepared = headers::prepare(listed, target, &client.bindings, self.secrets)?;
+        let Prepared { headers, confidential } = prepared;
         Ok(exchange::Request { method, url, headers, confidential, body, redirects_max })
-    }
-}
-
-/// Why a request is not sent: it is not valid, or something else keeps it.
-enum Problem {
-    Invalid(String),
-    NoAnswer(NoAnswer),
-}
-
-impl From<String> for Problem {
-    fn from(message: String) -> Self {
-        Self::Invalid(message)
-    }
-}
-
-impl Problem {
-    fn unwrap_or_else(self, invalid: impl FnOnce(String) -> NoAnswer) -> NoAnswer {
-        match self {
-            Self::Invalid(message) => invalid(message),
-            Self::NoAnswer(no_answer) => no_answer,
-        }
     }
 }
 

@@ -73,7 +73,7 @@ pub(super) async fn call(dispatch: Dispatch, registry: &Registry, secrets: Arc<d
         let secrets = Noted::new(&*secrets);
         let acted = AtomicBool::new(false);
         let open = client.as_ref().map(|client| Open { client, acted: &acted });
-        let http = Http::new(open, &secrets, &effect_keys, timeout);
+        let http = Http::new(open, &secrets, &secrets_named, &effect_keys, timeout);
         let effect_keys = &effect_keys;
         let call = Call { parameters: &parameters, timeout, effect_keys, secrets: &secrets, http, random_seed };
         let observation = skill.call(call).await;

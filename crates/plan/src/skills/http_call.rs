@@ -5,16 +5,17 @@ use macp_plan_core::cause::Cause;
 use macp_plan_core::cost::Usage;
 use macp_plan_core::effect::{Effect, Idempotency};
 use macp_plan_core::skill::{PureSkill, SkillMetadata};
-use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{self, HeaderMap, HeaderValue};
 use reqwest::{Method, Url};
 use serde_json::{Map, Value, json};
 
-use super::exchange::{Answer, Exchange, IDEMPOTENCY_KEY, Request};
+use super::exchange::{Answer, Exchange, Request};
 use super::fault::Fault;
+use super::headers::{self, Prepared, Target, header_name};
 use super::{document, metadata};
 use crate::egress;
 use crate::schema::Schema;
-use crate::secrets::{self, Bindings, Secrets};
+use crate::secrets::{self, Bindings};
 use crate::skill::{Call, Calling, Observation, Skill};
 
 pub const ID: &str = "http_call";
@@ -25,22 +26,6 @@ const REDIRECTS: u32 = 5;
 /// The largest answer that is read, in bytes; an operator may set less, never more. It belongs to the version: what a
 /// call can cost at most must not depend on where that is computed again.
 pub const ANSWER_BYTES_MAX: usize = 10 * 1024 * 1024;
-
-/// What a plan may not set: it belongs to the connection, or to the executor.
-const RESERVED: [&str; 12] = [
-    "connection",
-    "content-length",
-    "expect",
-    "host",
-    IDEMPOTENCY_KEY,
-    "keep-alive",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
 
 /// What of an answer's head is told. Cookies and challenges are not: they are for the client, and may be confidential.
 const TOLD: [&str; 17] = [
@@ -79,13 +64,9 @@ impl HttpCall {
     }
 
     async fn dispatch(&self, call: Call<'_>) -> Observation {
-        let key = call.effect_keys.first().map(String::as_str);
-        if let Err(fault) = self.check_secrets(call.parameters) {
-            return Observation::new(fault.cause, fault.message);
-        }
-        let request = match request(call.parameters, key, call.secrets) {
+        let request = match self.request(&call) {
             Ok(request) => request,
-            Err(problem) => return Observation::new(Cause::InputInvalid, problem),
+            Err(fault) => return Observation::new(fault.cause, fault.message),
         };
         let target = egress::target(&request.url).unwrap_or_default();
         let sent = request.body.as_ref().map_or(0, Bytes::len);
@@ -95,16 +76,23 @@ impl HttpCall {
         }
     }
 
-    /// Refuses to send a secret where it must not go, before any is looked up. What cannot be read is told when the
-    /// request is put together.
-    fn check_secrets(&self, parameters: &Map<String, Value>) -> Result<(), Fault> {
-        let Some(Ok(url)) = parameters.get("url").and_then(Value::as_str).map(Url::parse) else { return Ok(()) };
-        for (_, value) in headers_of(parameters) {
-            for name in secrets::names(value).unwrap_or_default() {
-                self.bindings.check(name, &url)?;
-            }
-        }
-        Ok(())
+    fn request(&self, call: &Call<'_>) -> Result<Request, Fault> {
+        let invalid = |problem: String| Fault::new(Cause::InputInvalid, problem);
+        let parameters = call.parameters;
+        let missing = || invalid("at the top: `url` is missing".to_owned());
+        let url = url(parameters.get("url").and_then(Value::as_str).ok_or_else(missing)?).map_err(invalid)?;
+        let method = method(parameters);
+        let effect_key = call.effect_keys.first().map(String::as_str);
+        let target = Target { method: &method, url: &url, effect_key };
+        let prepared = headers::prepare(headers_of(parameters), target, &self.bindings, call.secrets)?;
+        let Prepared { mut headers, confidential } = prepared;
+        let body = body(parameters).map_err(invalid)?.map(|(bytes, kind)| {
+            headers.entry(header::CONTENT_TYPE).or_insert(HeaderValue::from_static(kind));
+            bytes
+        });
+        let most = parameters.get("max_redirects").and_then(Value::as_u64).and_then(|most| u32::try_from(most).ok());
+        let redirects_max = flag(parameters, "follow_redirects", true).then(|| most.unwrap_or(REDIRECTS));
+        Ok(Request { method, url, headers, confidential, body, redirects_max })
     }
 }
 
@@ -174,7 +162,7 @@ fn method(parameters: &Map<String, Value>) -> Method {
     Method::from_bytes(name.as_bytes()).unwrap_or(Method::GET)
 }
 
-fn headers_of(parameters: &Map<String, Value>) -> impl Iterator<Item = (&str, &str)> {
+fn headers_of(parameters: &Map<String, Value>) -> impl Iterator<Item = (&str, &str)> + Clone {
     let headers = parameters.get("headers").and_then(Value::as_object).into_iter().flatten();
     headers.filter_map(|(name, value)| Some((name.as_str(), value.as_str()?)))
 }
@@ -191,47 +179,6 @@ pub(crate) fn url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-pub(crate) fn header_name(name: &str) -> Result<HeaderName, String> {
-    let parsed = HeaderName::from_bytes(name.as_bytes())
-        .map_err(|_not_a_token| "at /headers: a header's name has letters that are not allowed there".to_owned())?;
-    match RESERVED.contains(&parsed.as_str()) {
-        true => Err(format!("at /headers/{name}: this header is set by the executor and not by a plan")),
-        false => Ok(parsed),
-    }
-}
-
-fn request(parameters: &Map<String, Value>, key: Option<&str>, secrets: &dyn Secrets) -> Result<Request, String> {
-    let url = url(parameters.get("url").and_then(Value::as_str).ok_or("at the top: `url` is missing")?)?;
-    let method = method(parameters);
-    let mut headers = HeaderMap::new();
-    let mut confidential = Vec::new();
-    for (name, value) in headers_of(parameters) {
-        let header = header_name(name)?;
-        let unusable = || format!("at /headers/{name}: the value has characters that a header cannot carry");
-        let expanded =
-            secrets::expand(value, secrets).map_err(|error| format!("at /headers/{name}: {}", told(&error)))?;
-        let mut value_sent = HeaderValue::from_str(&expanded).map_err(|_would_quote_it| unusable())?;
-        if secrets::mentions(value) {
-            value_sent.set_sensitive(true);
-            confidential.push(header.clone());
-        }
-        headers.insert(header, value_sent);
-    }
-    let body = body(parameters)?.map(|(bytes, kind)| {
-        headers.entry(header::CONTENT_TYPE).or_insert(HeaderValue::from_static(kind));
-        bytes
-    });
-    if !matches!(method, Method::GET | Method::HEAD)
-        && let Some(key) = key
-    {
-        let key = HeaderValue::from_str(key).map_err(|_| "the effect key is not fit for a header".to_owned())?;
-        headers.insert(HeaderName::from_static(IDEMPOTENCY_KEY), key);
-    }
-    let most = parameters.get("max_redirects").and_then(Value::as_u64).and_then(|most| u32::try_from(most).ok());
-    let redirects_max = flag(parameters, "follow_redirects", true).then(|| most.unwrap_or(REDIRECTS));
-    Ok(Request { method, url, headers, confidential, body, redirects_max })
-}
-
 /// The body of a request, and of what type it is unless the plan says otherwise.
 fn body(parameters: &Map<String, Value>) -> Result<Option<(Bytes, &'static str)>, String> {
     match (parameters.get("body"), parameters.get("body_text").and_then(Value::as_str)) {
@@ -243,14 +190,6 @@ fn body(parameters: &Map<String, Value>) -> Result<Option<(Bytes, &'static str)>
         (None, Some(text)) => Ok(Some((Bytes::copy_from_slice(text.as_bytes()), "text/plain; charset=utf-8"))),
         (None, None) => Ok(None),
         (Some(_), Some(_)) => Err("at the top: give `body` or `body_text`, not both".to_owned()),
-    }
-}
-
-/// An error about a secret and, if a file could not be read, why.
-pub(crate) fn told(error: &secrets::Error) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
     }
 }
 

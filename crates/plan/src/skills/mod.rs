@@ -6,6 +6,7 @@ mod evaluation;
 pub(crate) mod exchange;
 mod expression;
 pub(crate) mod fault;
+pub(crate) mod headers;
 pub mod http_call;
 pub mod json_transform;
 pub mod llm_invoke;

@@ -116,6 +116,10 @@ async fn the_client_of_a_skill_is_governed() {
     elsewhere.run(&plan(&server.url("/orders/7"))).await.ends("ERR_POLICY_VIOLATION", 0, 0);
     let alone = Stage::new(Registry::new()).with(MarkPaid::new()).secret("token", SECRET);
     alone.run(&plan(&server.url("/orders/7"))).await.ends("ERR_POLICY_VIOLATION", 0, 0);
+    // AOS-83: the step decides which secrets its skill may use, not the skill and not what it has read.
+    let mut silent = plan(&server.url("/orders/7"));
+    silent["steps"][0]["parameters"]["as"] = json!("nobody");
+    stage_of(MarkPaid::new()).run(&silent).await.ends("ERR_VALIDATION_FAILED", 0, 0);
     // AOS-68: what a skill does not declare nobody could withhold, so it does not have it.
     let undeclared = stage_of(MarkPaid::with_permissions(&[]));
     undeclared.run(&plan(&server.url("/orders/7"))).await.ends("ERR_POLICY_VIOLATION", 0, 0);

@@ -7,7 +7,7 @@ use macp_plan_core::effect::Idempotency;
 use serde_json::{Value, json};
 
 use crate::server::{Server, answer, json_answer};
-use crate::world::{EFFECT_KEY, PATIENT, SECRET, call, expect_code, http, object, settings};
+use crate::world::{EFFECT_KEY, PATIENT, SECRET, call, call_with_keys, expect_code, http, object, settings};
 
 /// AOS-36: every status row.
 #[tokio::test]
@@ -135,6 +135,8 @@ async fn effect_keys_are_sent_where_they_matter() {
         let request = server.only_request();
         assert_eq!(request.line(), format!("{method} /things?x=1 HTTP/1.1"));
         assert_eq!(request.header("idempotency-key"), keyed.then_some(EFFECT_KEY), "{method}");
+        let unkeyed = call_with_keys(&*skill, json!({"url": "http://127.0.0.1:9/", "method": method}), PATIENT, &[]);
+        assert_eq!(unkeyed.await.cause == Cause::InputInvalid, keyed, "{method} is not sent without its key");
     }
 }
 

@@ -69,12 +69,20 @@ pub(crate) fn object(value: Value) -> Map<String, Value> {
 
 /// One dispatch. Whatever the skill reports, the secret is not in it.
 pub(crate) async fn call(skill: &dyn Skill, parameters: Value, timeout: Duration) -> Observation {
+    let effects = skill.effects(&object(parameters.clone())).len();
+    call_with_keys(skill, parameters, timeout, &vec![EFFECT_KEY.to_owned(); effects]).await
+}
+
+pub(crate) async fn call_with_keys(
+    skill: &dyn Skill,
+    parameters: Value,
+    timeout: Duration,
+    effect_keys: &[String],
+) -> Observation {
     let parameters = object(parameters);
-    let effect_keys = vec![EFFECT_KEY.to_owned(); skill.effects(&parameters).len()];
     let secrets = Held::default().with("token", SECRET);
     let http = Http::closed(&secrets);
-    let call =
-        Call { parameters: &parameters, timeout, effect_keys: &effect_keys, secrets: &secrets, http, random_seed: 7 };
+    let call = Call { parameters: &parameters, timeout, effect_keys, secrets: &secrets, http, random_seed: 7 };
     let observation = skill.call(call).await;
     assert!(!format!("{observation:?}").contains(SECRET), "{observation:?}");
     observation

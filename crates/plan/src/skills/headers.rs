@@ -1,0 +1,96 @@
+//! The headers of a request as it goes out: secrets in their place, and the key of the effect. One way for all that call
+//! out, so that what keeps one from telling a secret keeps every one.
+
+use macp_plan_core::cause::Cause;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Method, Url};
+
+use super::exchange::IDEMPOTENCY_KEY;
+use super::fault::Fault;
+use crate::secrets::{self, Bindings, Secrets};
+
+/// What a plan may not set: it belongs to the connection, or to the executor.
+const RESERVED: [&str; 12] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    IDEMPOTENCY_KEY,
+    "keep-alive",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Where a request goes, and which effect it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) url: &'a Url,
+    /// The key of its effect, which every method but GET and HEAD carries.
+    pub(crate) effect_key: Option<&'a str>,
+}
+
+/// Headers as they are sent.
+#[derive(Debug, Default)]
+pub(crate) struct Prepared {
+    pub(crate) headers: HeaderMap,
+    /// Those that hold secrets: they are for the first host only.
+    pub(crate) confidential: Vec<HeaderName>,
+}
+
+/// Puts headers together. Where a secret may go is asked before any is looked up.
+pub(crate) fn prepare<'h>(
+    listed: impl Iterator<Item = (&'h str, &'h str)> + Clone,
+    target: Target<'_>,
+    bindings: &Bindings,
+    secrets: &dyn Secrets,
+) -> Result<Prepared, Fault> {
+    for name in listed.clone().flat_map(|(_, value)| secrets::names(value).unwrap_or_default()) {
+        bindings.check(name, target.url)?;
+    }
+    let mut prepared = Prepared::default();
+    for (name, value) in listed {
+        let header = header_name(name).map_err(invalid)?;
+        let unexpanded = |error| invalid(format!("at /headers/{name}: {}", told(&error)));
+        let unusable = || invalid(format!("at /headers/{name}: the value has characters that a header cannot carry"));
+        let expanded = secrets::expand(value, secrets).map_err(unexpanded)?;
+        let mut sent = HeaderValue::from_str(&expanded).map_err(|_would_quote_it| unusable())?;
+        if secrets::mentions(value) {
+            sent.set_sensitive(true);
+            prepared.confidential.push(header.clone());
+        }
+        prepared.headers.insert(header, sent);
+    }
+    if !matches!(*target.method, Method::GET | Method::HEAD) {
+        let undeclared = || invalid("the skill declares no such effect, so that the request has no key");
+        let key = target.effect_key.ok_or_else(undeclared)?;
+        let key = HeaderValue::from_str(key).map_err(|_| invalid("the effect key is not fit for a header"))?;
+        prepared.headers.insert(HeaderName::from_static(IDEMPOTENCY_KEY), key);
+    }
+    Ok(prepared)
+}
+
+pub(crate) fn header_name(name: &str) -> Result<HeaderName, String> {
+    let parsed = HeaderName::from_bytes(name.as_bytes())
+        .map_err(|_not_a_token| "at /headers: a header's name has letters that are not allowed there".to_owned())?;
+    match RESERVED.contains(&parsed.as_str()) {
+        true => Err(format!("at /headers/{name}: this header is set by the executor and not by a plan")),
+        false => Ok(parsed),
+    }
+}
+
+fn invalid(message: impl Into<String>) -> Fault {
+    Fault::new(Cause::InputInvalid, message)
+}
+
+/// An error about a secret and, if a file could not be read, why.
+fn told(error: &secrets::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
