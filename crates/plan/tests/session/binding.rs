@@ -1,11 +1,14 @@
 //! AOS-106, AOS-107, AOS-108 for standard sessions: what binds a plan, and everything that does not.
 
+use std::sync::Arc;
+
 use macp_kernel::Input;
+use macp_ledger::MemoryStore;
 use macp_plan::session::{Bound, EXTENSION, Error, Names, Reason, Scope, SessionSettings, StartFromSession};
 use serde_json::{Value, json};
 
 use crate::decision::{Decision, committed, control};
-use crate::world::{World, frozen, plan, step, step_with, token};
+use crate::world::{Gate, World, frozen, plan, step, step_with, token};
 
 async fn world() -> World {
     World::memory(SessionSettings::default()).await
@@ -45,6 +48,24 @@ async fn a_plan_in_a_proposal_named_by_the_commitment_id() {
     assert_eq!((link.mode_version.as_str(), link.configuration_version.as_str()), ("1.0.0", "c1"));
     assert_eq!(link.policy_version, "policy.default");
     world.stop().await;
+}
+
+/// AOS-106.3 holds for a retry as for a first start: what was taken away since is not used again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_is_bound_again() {
+    let (sessions, runs) = (Arc::new(MemoryStore::new()), Arc::new(MemoryStore::new()));
+    let over = |settings| World::over(sessions.clone(), runs.clone(), Gate::open(), settings);
+    let first = over(SessionSettings::default()).await;
+    let (session_id, _) = committed(&first.engine, "again", &plan("p1", vec![step("s1")])).await;
+    let link = first.session_runs.bind(&session_id).await.unwrap().link;
+    drop(first.session_runs.claim_start(&link).await.unwrap());
+    first.stop().await;
+    let scope = Scope { agents: Names::Any, skills: Names::Only(["http_call".to_owned()].into()) };
+    let scopes = [("ops".to_owned(), scope)].into();
+    let later = over(SessionSettings { scopes, ..SessionSettings::default() }).await;
+    let error = later.session_runs.claim_start(&link).await.map(drop).unwrap_err();
+    assert_eq!(error.refusals()[0].reason, Reason::SkillOutsideScope);
+    later.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
