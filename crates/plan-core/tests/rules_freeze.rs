@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use macp_plan_core::finding::Finding;
 use macp_plan_core::freeze::{FreezeOptions, Profile, freeze, freeze_with_notes};
 use macp_plan_core::lint::lint;
-use macp_plan_core::plan::{FrozenPlan, OnError, Step, Thousandths};
+use macp_plan_core::plan::{FrozenPlan, OnError, Step, StepStatus, Thousandths};
 use macp_plan_core::rate_card;
 use macp_plan_core::skill::IdempotencyClass;
 use rules::{Declared, PLAN, PLAN_HASH, Shelf, build, http_call, reasons, shelf, warnings};
@@ -149,6 +149,26 @@ fn aliases_are_resolved_and_kept() {
     let condition = frozen(&plan).plan.steps[1].run_if.clone().expect("a condition");
     assert_eq!(condition.code_in, Some(vec!["ERR_HTTP_403".to_owned(), "ERR_HTTP_404".to_owned()]));
     assert_eq!(condition.aliases["ERR_HTTP_404_NOT_FOUND"], "ERR_HTTP_404");
+}
+
+/// AOS-25: who waits for a success does not mind if it was a partial one.
+#[test]
+fn a_condition_on_success_holds_for_a_part_of_it() {
+    use StepStatus::{Failure, Partial, Skipped, Success};
+    for (listed, expected) in [
+        (json!(["success"]), vec![Success, Partial]),
+        (json!(["skipped", "success", "failure"]), vec![Skipped, Success, Partial, Failure]),
+        (json!(["partial", "success"]), vec![Partial, Success]),
+        (json!(["failure"]), vec![Failure]),
+    ] {
+        let mut plan = authored();
+        let second = json!({"step_id": "s2", "skill": "json_transform", "params": {},
+                            "run_if": {"step_id": "s1", "status_in": listed}});
+        plan["steps"].as_array_mut().expect("steps").push(second);
+        plan["context"]["allowed_skills"] = json!(["http_call", "json_transform"]);
+        let condition = frozen(&plan).plan.steps[1].run_if.clone().expect("a condition");
+        assert_eq!(condition.status_in, Some(expected));
+    }
 }
 
 /// AOS-10, AOS-21: the step's policy comes first, then the plan's, then the skill's, field by field.

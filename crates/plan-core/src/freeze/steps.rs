@@ -10,7 +10,7 @@ use crate::check::skills::not_registered;
 use crate::check::structure::unknown_code;
 use crate::finding::Finding;
 use crate::plan::limits::shown;
-use crate::plan::{OnError, RunIf, Step};
+use crate::plan::{OnError, RunIf, Step, StepStatus};
 use crate::skill::{Catalog, Registration};
 use crate::taxonomy::Taxonomy;
 
@@ -218,7 +218,8 @@ fn condition(
     let mut fields = Fields::new(members, "run_if", Some(place), found);
     let step_id = fields.text(&["step_id"]);
     let step_id = fields.required("step_id", step_id, "AOS-16");
-    let status_in = fields.typed(&["status_in"], "an array of success, failure, partial and skipped");
+    let status_in: Option<Vec<StepStatus>> =
+        fields.typed(&["status_in"], "an array of success, failure, partial and skipped");
     let listed = fields.texts(&["code_in"]);
     let kept = fields.object(&["aliases"]).cloned().unwrap_or_default();
     let mut codes = Codes::default();
@@ -235,6 +236,18 @@ fn condition(
     codes.keep(&kept);
     fields.finish("AOS-16");
     let code_in = listed.map(|_| codes.codes.into_iter().collect());
+    let status_in = status_in.map(with_partial);
     let aliases: BTreeMap<String, String> = codes.aliases;
     Some(RunIf { step_id: step_id?, status_in, code_in, aliases })
+}
+
+/// A part of a success counts as one to what follows (AOS-25). It is written into the plan, so that a frozen condition
+/// means what it lists and nothing else.
+fn with_partial(mut listed: Vec<StepStatus>) -> Vec<StepStatus> {
+    if let Some(place) = listed.iter().position(|status| *status == StepStatus::Success)
+        && !listed.contains(&StepStatus::Partial)
+    {
+        listed.insert(place + 1, StepStatus::Partial);
+    }
+    listed
 }
