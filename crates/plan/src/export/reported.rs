@@ -108,17 +108,25 @@ fn sealed(reported: &Reported) -> Result<Vec<Sealed>, ReportError> {
 fn check_request(start: &RunStart, request: &Value) -> Result<(), ReportError> {
     let session = start.session.as_ref();
     let fields = [
-        ("run_id", Some(start.run_id.as_str())),
-        ("plan_hash", Some(start.plan_hash.as_str())),
-        ("session_id", session.map(|session| session.session_id.as_str())),
-        ("commitment_hash", session.map(|session| session.commitment_hash.as_str())),
+        ("run_id", Value::from(start.run_id.as_str())),
+        ("plan_hash", Value::from(start.plan_hash.as_str())),
+        ("session_id", session.map(|session| session.session_id.as_str()).into()),
+        ("commitment_hash", session.map(|session| session.commitment_hash.as_str()).into()),
+        ("epoch", Value::from(start.epoch)),
     ];
     for (field, found) in fields {
-        let requested = request.get(field).and_then(Value::as_str);
-        if requested != found {
-            let text = |value: Option<&str>| value.unwrap_or("none").to_owned();
-            return Err(ReportError::Request { field, requested: text(requested), found: text(found) });
+        let requested = request.get(field).unwrap_or(&Value::Null);
+        if *requested != found {
+            return Err(ReportError::Request { field, requested: shown(requested), found: shown(&found) });
         }
     }
     Ok(())
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "none".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use macp_archive::{Replay, Source, replay};
 use macp_kernel::replay::Options;
 use macp_ledger::{History, MemoryStore, Store};
+use macp_plan::export::{ExportedRun, ReportError};
 use macp_plan::session::{
     EXECUTION_MODE, ExecutionSettings, NotAReport, SessionSettings, StartFromSession, execution_session_id, reported,
 };
@@ -128,6 +129,14 @@ async fn a_session_is_enough() {
 
     let found = reported(&*store, &id).unwrap().unwrap();
     assert_eq!((found.run_id.as_str(), found.state), (run_id.as_str(), SessionState::Resolved));
+    // AOS-112: what it was opened for is what it reports, the epoch included.
+    ExportedRun::of_report(found.clone(), plan.clone()).unwrap();
+    for (field, other) in [("epoch", json!(2)), ("epoch", Value::Null), ("plan_hash", json!("sha256:0"))] {
+        let mut other_request = found.clone();
+        other_request.request[field] = other;
+        let refused = ExportedRun::of_report(other_request, plan.clone());
+        assert!(matches!(&refused, Err(ReportError::Request { field: named, .. }) if *named == field), "{refused:?}");
+    }
     let run = world.runs().load(&run_id).await.unwrap().unwrap();
     let entries = found.entries.unwrap();
     assert_eq!(entries.len(), run.entries.len());
