@@ -22,8 +22,7 @@ use crate::status;
 
 pub(super) async fn validate(plans: &Plans, request: ValidatePlanRequest) -> Result<ValidatePlanResponse, Status> {
     let ValidatePlanRequest { plan_json, keep } = request;
-    // Where the plan is to run, it is known which builds of the skills run it.
-    let freezer = Freezer { pin_builds: true, ..Freezer::of(plans) };
+    let freezer = Freezer::of(plans);
     let (mut answer, plan) = apart(move || Ok(validated(&freezer, &plan_json))).await?;
     if let Some(plan) = plan.filter(|_| keep && answer.valid) {
         plans.runs().plans().keep(plan.value).await.map_err(|error| refusal::of_store(&error))?;
@@ -107,12 +106,11 @@ pub(super) async fn dry_run(
 struct Freezer {
     executor: Executor,
     profiles: Arc<BTreeMap<String, Profile>>,
-    pin_builds: bool,
 }
 
 impl Freezer {
     fn of(plans: &Plans) -> Self {
-        Freezer { executor: plans.executor.clone(), profiles: Arc::clone(&plans.profiles), pin_builds: false }
+        Freezer { executor: plans.executor.clone(), profiles: Arc::clone(&plans.profiles) }
     }
 
     /// The plan of a text: a frozen one as it is, an authored one frozen.
@@ -141,7 +139,9 @@ impl Freezer {
         FreezeOptions {
             plan_id: Some(format!("plan-{}", &digits[..32])),
             created_at: Some(prost_types::Timestamp::from(SystemTime::now()).to_string()),
-            pin_builds: self.pin_builds,
+            // Where the plan is to run, it is known which builds of the skills run it. Whatever freezes here does so
+            // alike, so that the same text has the same digest.
+            pin_builds: true,
             profile: self.profile(text),
             ..FreezeOptions::default()
         }

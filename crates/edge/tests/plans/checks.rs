@@ -121,6 +121,9 @@ async fn aos_86_a_dry_run_estimates_and_compares_and_calls_nothing() {
     world.finished(&run_id).await;
     let answer = dry_run(&plan_json, &run_id).await.expect("an estimate");
     assert!(parse(&answer.comparison_json).is_array());
+    // The text that the server froze itself is the same plan to it.
+    let answer = dry_run(&world.authored(&["/a", "/b"]).to_string(), &run_id).await.expect("an estimate");
+    assert!(parse(&answer.comparison_json).is_array());
 
     refused(dry_run(&world.plan(&["/c"]).await, &run_id).await, "RUN_CONFLICT");
     refused(dry_run(&plan_json, "nowhere").await, "RUN_NOT_FOUND");
