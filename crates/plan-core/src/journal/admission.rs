@@ -32,6 +32,9 @@ pub struct AdmissionFinding {
     pub step_id: Option<String>,
     /// What is wrong and what to do about it, for people.
     pub explanation: String,
+    /// What could be had instead, such as the versions of a skill that are registered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub available: Vec<String>,
 }
 
 impl Admission {
@@ -65,6 +68,7 @@ impl From<&Finding> for AdmissionFinding {
             reason: finding.reason.to_owned(),
             step_id: finding.step_id.clone(),
             explanation,
+            available: finding.available.clone(),
         }
     }
 }

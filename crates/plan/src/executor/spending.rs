@@ -95,7 +95,8 @@ impl Shared {
         }
         let refused = |cause: Cause, reason: &str, explanation: String| {
             let code = code_of(plan, &cause);
-            let finding = AdmissionFinding { code, reason: reason.to_owned(), step_id: None, explanation };
+            let finding =
+                AdmissionFinding { code, reason: reason.to_owned(), step_id: None, explanation, available: Vec::new() };
             Some(Refusal { cause, finding })
         };
         let passed = asked.iter().find(|limit| limit.is_passed_by(context.budget_cents));

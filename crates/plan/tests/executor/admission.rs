@@ -47,6 +47,16 @@ async fn allowed_skills_enforced() {
     assert_eq!(result.findings[0].step_id.as_deref(), Some("s2"));
 }
 
+/// AOS-99, first row: what could be had instead is listed, for programs too.
+#[tokio::test(start_paused = true)]
+async fn a_missing_version_lists_those_that_are_there() {
+    let mut value = plan(10, vec![call("s1", "200")]);
+    value["steps"][0]["skill_version"] = json!("9.9.9");
+    let result = rejected(&value).await;
+    assert_eq!(result.final_code.as_deref(), Some("ERR_SKILL_NOT_FOUND"));
+    assert_eq!(result.findings[0].available, ["1.2.0"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn empty_allowed_skills_rejects() {
     let mut value = plan(10, vec![call("s1", "200")]);
