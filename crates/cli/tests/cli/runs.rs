@@ -297,6 +297,7 @@ fn damage_in_the_store_is_found_offline_and_by_the_server() {
     let data = data.to_str().unwrap();
     assert_eq!(macp(&["--json", "run", "verify", run, "--data", data]).exits(1).value()["bad_seq"], seq);
     macp(&["run", "replay", run, "--data", data]).exits(12);
+    let offline = macp(&["--json", "run", "replay", run, "--data", data]).exits(12).value();
     let out = place.file("out.jsonl");
     macp(&["run", "export", run, "-o", &out, "--data", data]).exits(1);
     assert!(!Path::new(&out).exists());
@@ -304,6 +305,12 @@ fn damage_in_the_store_is_found_offline_and_by_the_server() {
     assert_eq!(server.macp(&["--json", "run", "verify", run]).exits(1).value()["bad_seq"], seq);
     let report = server.macp(&["--json", "run", "replay", run]).exits(12).value();
     assert_eq!(report["pin_violations"][0]["kind"], "journal", "{report:#}");
+    // AOS-95: who reads reports reads this one, wherever it was made.
+    let keys = |report: &Value| report.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(&offline), keys(&report));
+    assert_eq!(offline["behavior_match"], report["behavior_match"]);
+    assert_eq!(offline["pin_violations"][0]["subject"], format!("entry {seq}"));
+    assert_eq!(report["pin_violations"][0]["subject"], format!("entry {seq}"));
 }
 
 /// What is not allowed is not reached, and a plan that cannot run here says everything that is missing.

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use macp_client::{Client, RunReplayed};
 use macp_plan::result::traced;
-use macp_plan_core::compare::{Report, Verdict};
+use macp_plan_core::compare::{Aspect, BehaviorDigests, Evaluated, Report, Verdict};
+use macp_plan_core::journal::RunMode;
 use macp_plan_core::replay::WhatIf;
 use macp_wire::plan::v1::{ReplayMode, ReplayRequest};
 use serde_json::{Value, json};
 
 use super::mock::mock;
-use super::source::{Place, RunArgs, Unreadable};
+use super::source::{Damage, Place, RunArgs, Unreadable};
 use super::{exit_by_verdict, report};
 use crate::Finding;
 use crate::commands::plan::CatalogArgs;
@@ -115,7 +116,7 @@ async fn replay(args: Args, place: Place, output: &Output) -> anyhow::Result<Fin
                 let report = mock(&recorded, what_if, &args.catalog.catalog()?)?;
                 serde_json::to_string(&traced(&report))?
             }
-            Err(Unreadable::Damaged(damage)) => return damaged(&damage.to_string(), output),
+            Err(Unreadable::Damaged(damage)) => return damaged(&damage, !what_if.is_empty(), output),
             Err(Unreadable::Failed(error)) => return Err(error),
         },
     };
@@ -179,18 +180,28 @@ async fn remote(client: &Client, request: ReplayRequest) -> anyhow::Result<Strin
 }
 
 /// A run that cannot be believed is compared with nothing, and where it breaks is told.
-fn damaged(problem: &str, output: &Output) -> anyhow::Result<Finding> {
+fn damaged(damage: &Damage, what_if: bool, output: &Output) -> anyhow::Result<Finding> {
     if output.is_json() {
-        let violation = json!({ "kind": "journal", "subject": "recording", "why": problem });
-        output.value(&json!({
-            "replay_mode": "mock_replay", "verdict": Verdict::NotComparable, "what_if": false, "behavior_match": {},
-            "mismatches": [], "pin_violations": [violation],
-        }))?;
+        output.value(&report_of_damage(damage, what_if))?;
     } else {
         let word = output.paint(Paint::Warn, "NOT COMPARABLE");
-        output.line(format!("{word}: the recording is damaged: {}", clean(problem)))?;
+        output.line(format!("{word}: the recording is damaged: {}", clean(&damage.to_string())))?;
     }
     Ok(Finding::Verdict(Verdict::NotComparable))
+}
+
+/// The report about a run that cannot be believed. It has what every report has: even which run it was is taken from
+/// what is damaged, so that it is null here, and so is every aspect.
+fn report_of_damage(damage: &Damage, what_if: bool) -> Value {
+    let subject = damage.seq.map_or_else(|| "recording".to_owned(), |seq| format!("entry {seq}"));
+    let unknown: BTreeMap<Aspect, Option<bool>> = Aspect::ALL.into_iter().map(|aspect| (aspect, None)).collect();
+    json!({
+        "trace_id": null, "replay_mode": RunMode::MockReplay, "original_run_id": null, "replay_run_id": null,
+        "plan_hash": null, "verdict": Verdict::NotComparable, "what_if": what_if, "behavior_match": unknown,
+        "behavior_digest": BehaviorDigests::default(), "first_divergence": null, "mismatches": [],
+        "pin_violations": [{"kind": "journal", "subject": subject, "why": damage.to_string()}],
+        "inputs_changed": [], "evaluated": Evaluated::default(), "skipped": [],
+    })
 }
 
 #[cfg(test)]
