@@ -13,6 +13,9 @@ pub enum Cause {
     /// An answer with a status; statuses below 400 are a success.
     HttpStatus {
         status: u16,
+        /// It answers a GET that took the place of another request, and proves nothing about that one.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        redirected: bool,
     },
     /// A response head that cannot be read.
     HttpMalformed,
@@ -62,12 +65,18 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// An answer with a status.
+    #[must_use]
+    pub const fn http(status: u16) -> Self {
+        Cause::HttpStatus { status, redirected: false }
+    }
+
     /// Whether the call did what it was asked, at least in part.
     #[must_use]
     pub fn is_success(&self) -> bool {
         match self {
             Cause::Success | Cause::Partial => true,
-            Cause::HttpStatus { status } => (100..400).contains(status),
+            Cause::HttpStatus { status, .. } => (100..400).contains(status),
             _ => false,
         }
     }
@@ -100,9 +109,11 @@ impl Cause {
     #[must_use]
     pub fn proves_no_effect(&self) -> bool {
         match self {
+            // Who redirected the request may have acted on it, whatever became of looking elsewhere.
+            Cause::HttpStatus { redirected: true, .. } => false,
             // The other side tells that it gave up waiting, not what it did before.
-            Cause::HttpStatus { status: 408 } | Cause::LlmStatus { status: 408, .. } => false,
-            Cause::HttpStatus { status } | Cause::LlmStatus { status, .. } => (400..500).contains(status),
+            Cause::HttpStatus { status: 408, .. } | Cause::LlmStatus { status: 408, .. } => false,
+            Cause::HttpStatus { status, .. } | Cause::LlmStatus { status, .. } => (400..500).contains(status),
             Cause::SafetyRejected | Cause::PromptInjection => true,
             // A call that was broken off may have been heard.
             Cause::Cancelled => false,

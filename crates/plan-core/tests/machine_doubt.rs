@@ -60,7 +60,7 @@ fn proofs() -> Vec<Cause> {
         Cause::PromptInjection,
     ];
     for status in [400, 401, 404, 409, 422, 429, 499] {
-        causes.extend([Cause::HttpStatus { status }, llm(status)]);
+        causes.extend([Cause::http(status), llm(status)]);
     }
     causes
 }
@@ -88,7 +88,7 @@ fn doubts() -> Vec<Cause> {
         Cause::Cancelled,
     ];
     for status in [408, 500, 502, 503, 504, 599] {
-        causes.extend([Cause::HttpStatus { status }, llm(status)]);
+        causes.extend([Cause::http(status), llm(status)]);
     }
     causes
 }
@@ -102,7 +102,7 @@ fn a_failure_without_proof_leaves_doubt() {
     for cause in doubts() {
         assert_eq!(ends("mail_send", cause.clone()), (StepStatus::Failure, true), "{cause:?}");
     }
-    for cause in [Cause::Success, Cause::HttpStatus { status: 200 }] {
+    for cause in [Cause::Success, Cause::http(200)] {
         assert_eq!(ends("mail_send", cause.clone()), (StepStatus::Success, false), "{cause:?}");
     }
     assert_eq!(ends("mail_send", Cause::Partial), (StepStatus::Partial, false));

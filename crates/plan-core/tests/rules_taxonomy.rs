@@ -16,7 +16,7 @@ fn version(number: &str) -> &'static Taxonomy {
 fn causes() -> Vec<Cause> {
     use Cause::*;
     let statuses = [0, 99, 100, 200, 399, 400, 401, 403, 404, 408, 413, 422, 429, 499, 500, 529, 599, 600, u16::MAX];
-    let mut causes: Vec<Cause> = statuses.iter().map(|status| HttpStatus { status: *status }).collect();
+    let mut causes: Vec<Cause> = statuses.iter().map(|status| Cause::http(*status)).collect();
     for context_length in [false, true] {
         causes.extend(statuses.iter().map(|status| LlmStatus { status: *status, context_length }));
     }
@@ -149,7 +149,7 @@ fn http_status_sweep() {
             _ => "ERR_UNKNOWN".to_owned(),
         };
         for taxonomy in VERSIONS {
-            assert_eq!(taxonomy.resolve(&Cause::HttpStatus { status }, &http_call()), expected, "{status}");
+            assert_eq!(taxonomy.resolve(&Cause::http(status), &http_call()), expected, "{status}");
         }
     }
 }
@@ -262,7 +262,7 @@ fn a_skill_names_its_own_success_and_its_own_failures() {
     for code in ["ERR_INTERNAL", "ERR_OF_NOBODY", "OK_HTTP_CALL"] {
         assert_eq!(taxonomy.resolve(&cause, &precise(cause.clone(), code)), "ERR_UNKNOWN");
     }
-    let success = Cause::HttpStatus { status: 200 };
+    let success = Cause::http(200);
     assert_eq!(taxonomy.resolve(&success, &precise(success.clone(), "ERR_HTTP_503")), "OK_HTTP_CALL");
 }
 

@@ -148,7 +148,7 @@ impl<'a> Http<'a> {
         let changes = !matches!(request.method, Method::GET | Method::HEAD);
         let sent = self.exchange(client, request).await;
         let proves = match &sent {
-            Ok(answer) => (Cause::HttpStatus { status: answer.status }).proves_no_effect(),
+            Ok(answer) => Cause::http(answer.status).proves_no_effect(),
             Err(no_answer) => no_answer.cause.proves_no_effect(),
         };
         if changes && !proves {
@@ -172,7 +172,8 @@ impl<'a> Http<'a> {
         }
         let request = self.prepared(client, request)?;
         let answer = client.exchange.run(request, left).await?;
-        if let cause @ Cause::Unclassified = answer.cause() {
+        // A skill that sees the status alone would take it for what became of its own request.
+        if let cause @ (Cause::Unclassified | Cause::HttpStatus { redirected: true, .. }) = answer.cause() {
             let message = format!("behind a redirect, the answer was {}", answer.status);
             return Err(NoAnswer { cause, message });
         }

@@ -187,7 +187,7 @@ impl Machine {
             Ending::Condition => json!({}),
             Ending::Refused { details, .. } => Value::Object(details.clone()),
             Ending::Attempt | Ending::InDoubt => match current.happened.as_ref().map(|happened| &happened.cause) {
-                Some(Cause::HttpStatus { status } | Cause::LlmStatus { status, .. })
+                Some(Cause::HttpStatus { status, .. } | Cause::LlmStatus { status, .. })
                     if current.attempt_status() == StepStatus::Failure =>
                 {
                     json!({"upstream_status": status})

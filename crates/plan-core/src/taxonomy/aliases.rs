@@ -41,6 +41,6 @@ fn status_with_words(spelling: &str) -> Option<&'static str> {
         return None;
     }
     let status: u16 = status.parse().ok()?;
-    let cause = crate::cause::Cause::HttpStatus { status };
+    let cause = crate::cause::Cause::http(status);
     (400..600).contains(&status).then(|| super::Class::of(&cause).code_1_0_0())
 }

@@ -110,7 +110,7 @@ impl Class {
         match cause {
             Cause::Success => Class::Success,
             Cause::Partial => Class::Partial,
-            Cause::HttpStatus { status } => Class::of_http(*status),
+            Cause::HttpStatus { status, .. } => Class::of_http(*status),
             Cause::HttpMalformed => Class::HttpMalformed,
             Cause::ClientTimeout => Class::ClientTimeout,
             Cause::GuardTimeout => Class::GuardTimeout,

@@ -141,7 +141,7 @@ fn random_world(dice: &mut Dice, ids: &[String]) -> World {
 
 fn random_answer(dice: &mut Dice) -> Answer {
     let cause = match dice.below(12) {
-        0..=3 => Cause::HttpStatus { status: *dice.pick(&[500, 503, 404, 429]) },
+        0..=3 => Cause::http(*dice.pick(&[500, 503, 404, 429])),
         4 => Cause::ClientTimeout,
         5 => Cause::Connection { fault: *dice.pick(&[ConnectionFault::Refused, ConnectionFault::Reset]) },
         6 => Cause::LlmStatus { status: 529, context_length: false },

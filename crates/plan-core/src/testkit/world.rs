@@ -45,7 +45,7 @@ impl Answer {
 /// An answer with an HTTP status.
 #[must_use]
 pub fn http(status: u16) -> Answer {
-    Answer::of(Cause::HttpStatus { status })
+    Answer::of(Cause::http(status))
 }
 
 /// Everything outside a run, by script. What is not scripted is allowed, new, and succeeds.

@@ -15,6 +15,9 @@ use tokio::time::Instant;
 use super::fault::Fault;
 use crate::egress::{Egress, Governed, Resolver};
 
+/// The status that is a plain wish to be asked later.
+const TOO_MANY_REQUESTS: u16 = 429;
+
 /// Far beyond what an answer's head should need.
 const HEADERS_MAX: usize = 200;
 
@@ -60,8 +63,12 @@ pub(crate) struct Answer {
 impl Answer {
     /// What the status says of the request that was asked for, which may not be the one it answers.
     pub(crate) fn cause(&self) -> Cause {
-        let cause = Cause::HttpStatus { status: self.status };
-        if self.is_turned { unproven(cause) } else { cause }
+        match Cause::http(self.status) {
+            cause if !self.is_turned || !cause.proves_no_effect() => cause,
+            // Policies take this code for a reason to send the request again, and it may have been heard.
+            cause if self.status == TOO_MANY_REQUESTS => unproven(cause),
+            _ => Cause::HttpStatus { status: self.status, redirected: true },
+        }
     }
 }
 

@@ -228,7 +228,7 @@ fn answered(status: &str, unknown: impl Fn() -> NotAScript) -> Result<Observatio
     let status: u16 = status.trim().parse().map_err(|_not_a_number| unknown())?;
     let output = json!({"status_code": status, "body": {"scripted": true}});
     let usage = Usage { requests: 1, ..Usage::default() };
-    Ok(Observation::new(Cause::HttpStatus { status }, format!("scripted {status}"))
+    Ok(Observation::new(Cause::http(status), format!("scripted {status}"))
         .with_output(output)
         .with_usage(usage)
         .with_detail("upstream_status", status))

@@ -184,7 +184,7 @@ impl Skill for Gate {
             self.passes.acquire().await.expect("it is never closed").forget();
             match call.parameters.get("output") {
                 Some(output) => Observation::success(output.clone(), "let through"),
-                None => Observation::new(macp_plan_core::cause::Cause::HttpStatus { status: 403 }, "let through"),
+                None => Observation::new(macp_plan_core::cause::Cause::http(403), "let through"),
             }
         })
     }

@@ -46,7 +46,7 @@ impl MarkPaid {
             told = call.http.send(Request::new(Method::GET, next)).await;
         }
         match told {
-            Ok(answer) => Observation::new(Cause::HttpStatus { status: answer.status }, "the shop answered")
+            Ok(answer) => Observation::new(Cause::http(answer.status), "the shop answered")
                 .with_output(json!({"told": String::from_utf8_lossy(&answer.body)}))
                 .with_retry_after_ms(answer.retry_after_ms),
             Err(no_answer) => no_answer.into(),

@@ -39,7 +39,7 @@ async fn statuses_have_their_codes() {
         let body = if matches!(status, 204 | 304) { "" } else { "x" };
         let server = Server::answering(answer(status, &[], body)).await;
         let seen = call(&*skill, json!({"url": server.url("/")}), PATIENT).await;
-        assert_eq!(seen.cause, Cause::HttpStatus { status });
+        assert_eq!(seen.cause, Cause::http(status));
         expect_code(&*skill, &seen, code);
         assert_eq!(seen.output.as_ref().unwrap()["status_code"], status);
         assert_eq!(seen.details["upstream_status"], status);

@@ -48,7 +48,7 @@ async fn a_failing_status_stands_without_its_body() {
     ] {
         let server = Server::start(vec![reply]).await;
         let seen = call(&*skill, json!({"url": server.url("/")}), timeout).await;
-        assert_eq!(seen.cause, Cause::HttpStatus { status: 503 });
+        assert_eq!(seen.cause, Cause::http(503));
         assert!(seen.message.contains("body was lost"), "{}", seen.message);
     }
 }

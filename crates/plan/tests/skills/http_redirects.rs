@@ -77,7 +77,7 @@ async fn a_redirect_can_be_the_answer() {
     let skill = http(&settings());
     let server = redirecting(302, "/there").await;
     let seen = call(&*skill, json!({"url": server.url("/"), "follow_redirects": false}), PATIENT).await;
-    assert_eq!(seen.cause, Cause::HttpStatus { status: 302 });
+    assert_eq!(seen.cause, Cause::http(302));
     expect_code(&*skill, &seen, "OK_HTTP_CALL");
     assert_eq!(seen.output.unwrap()["headers"]["location"], "/there");
     // Nowhere to go.
@@ -110,22 +110,27 @@ async fn what_is_behind_a_redirect_proves_nothing_about_a_request_that_was_heard
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}/", listener.local_addr().unwrap())
     };
-    let seen = async |method: &str, status: u16, location: &str| {
-        let replies = vec![Reply::Bytes(redirect(status, location)), Reply::Bytes(answer(404, &[], "no"))];
+    let ends = async |method: &str, status: u16, location: &str, end: u16| {
+        let replies = vec![Reply::Bytes(redirect(status, location)), Reply::Bytes(answer(end, &[], "no"))];
         let server = Server::start(replies).await;
         call(&*skill, json!({"url": server.url("/"), "method": method}), PATIENT).await
     };
+    let seen = async |method: &str, status: u16, location: &str| ends(method, status, location, 404).await;
     for location in ["/there", "https://evil.example/", nobody.as_str()] {
         for (method, status) in [("POST", 301), ("POST", 302), ("POST", 303), ("PUT", 303), ("DELETE", 303)] {
             let seen = seen(method, status, location).await;
             assert!(!seen.cause.proves_no_effect(), "{method} {status} {location}: {seen:?}");
-            expect_code(&*skill, &seen, "ERR_UNKNOWN");
+            // AOS-36: a status has its code all the same.
+            expect_code(&*skill, &seen, if location == "/there" { "ERR_HTTP_404" } else { "ERR_UNKNOWN" });
         }
         for (method, status) in [("GET", 303), ("GET", 302), ("PUT", 302), ("POST", 307)] {
             let seen = seen(method, status, location).await;
             assert!(seen.cause.proves_no_effect(), "{method} {status} {location}: {seen:?}");
         }
     }
+    // A code that policies repeat a request for must not stand for one that may have been heard.
+    expect_code(&*skill, &ends("POST", 303, "/there", 429).await, "ERR_UNKNOWN");
+    expect_code(&*skill, &ends("POST", 307, "/there", 429).await, "ERR_HTTP_429");
     let there = seen("POST", 303, "/there").await;
     assert_eq!((&there.details["upstream_status"], &there.output.unwrap()["body"]), (&json!(404), &json!("no")));
 }

@@ -31,7 +31,7 @@ async fn scripts_are_played_in_order() {
         .script("503, timeout, reset, retry-after 2500 429, usage 1200/300, 200")
         .unwrap();
     let begun = Instant::now();
-    assert_eq!(play(&skill).await.cause, Cause::HttpStatus { status: 503 });
+    assert_eq!(play(&skill).await.cause, Cause::http(503));
     assert_eq!(begun.elapsed(), Duration::ZERO);
     assert_eq!(play(&skill).await.cause, Cause::ClientTimeout);
     assert_eq!(begun.elapsed(), Duration::from_secs(5));
