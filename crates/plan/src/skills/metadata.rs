@@ -172,6 +172,7 @@ pub(super) fn llm_invoke() -> SkillMetadata {
             "ERR_DNS_FAILURE",
             "ERR_HTTP_401",
             "ERR_HTTP_403",
+            "ERR_HTTP_4XX",
             "ERR_HTTP_TIMEOUT",
             "ERR_LLM_API_ERROR",
             "ERR_LLM_CONTENT_FILTER",

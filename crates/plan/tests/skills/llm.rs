@@ -102,6 +102,7 @@ async fn refusals_have_their_codes() {
         (403, "ERR_HTTP_403"),
         (400, "ERR_VALIDATION_FAILED"),
         (404, "ERR_VALIDATION_FAILED"),
+        (409, "ERR_HTTP_4XX"),
         (422, "ERR_VALIDATION_FAILED"),
     ];
     for kind in [LlmKind::OpenAi, LlmKind::Anthropic] {
