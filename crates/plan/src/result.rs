@@ -72,8 +72,10 @@ pub struct StepResult {
     pub attempts: Vec<AttemptResult>,
 }
 
-/// How a step ended. Every field that takes part in a comparison, and those for people.
+/// How a step ended. Every field that takes part in a comparison, and those for people. What else a skill has to say
+/// belongs into the details.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct StructuredOutcome {
     pub run_id: String,
     pub step_id: String,

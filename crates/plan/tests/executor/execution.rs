@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use macp_plan::executor::Start;
+use macp_plan::result::StructuredOutcome;
 use macp_plan::store::Status;
 use macp_plan_core::cost::CostBasis;
 use macp_plan_core::journal::StopReason;
@@ -103,6 +104,26 @@ async fn side_effects_in_order_including_failed_attempts() {
         assert_eq!(effects("b"), twice.collect::<Vec<_>>());
         assert_eq!(effects("c"), []);
         assert_eq!(step_of(&result, "b").outcome.cost_microcents, 3_000, "every dispatch is charged (AOS-58)");
+    }
+}
+
+/// AOS-24: an outcome has its fields and no others; what is open is what it says to be.
+#[tokio::test(start_paused = true)]
+async fn an_outcome_has_no_other_fields() {
+    let result = World::memory().run(plan(0, vec![call("s1", "200")])).await;
+    let outcome = json!(step_of(&result, "s1").outcome);
+    let with = |place: &str| {
+        let mut other = outcome.clone();
+        *other.pointer_mut(place).unwrap() = {
+            let mut inner = other.pointer(place).unwrap().clone();
+            inner["another"] = json!(1);
+            inner
+        };
+        serde_json::from_value::<StructuredOutcome>(other)
+    };
+    assert!(with("").unwrap_err().to_string().contains("another"));
+    for open in ["/details", "/metadata", "/observability"] {
+        with(open).unwrap();
     }
 }
 
