@@ -1,7 +1,10 @@
 //! Claims: of all runs that want an effect one brings it about, and the others use what it gave.
 
-use macp_plan::executor::{AgentLimits, Executor, Start};
+use std::sync::{Arc, Mutex};
+
+use macp_plan::executor::{AgentLimits, Executor, RunObserver, Start, StartMode};
 use macp_plan::store::Status;
+use macp_plan_core::journal::DedupeVerdict;
 use macp_plan_core::plan::StepStatus;
 use macp_plan_core::testkit::{plan, step};
 use serde_json::{Value, json};
@@ -117,6 +120,39 @@ async fn who_waits_for_a_claim_takes_no_place() {
         executor.cancel(&run_id, "olga", "").await.unwrap();
         assert_eq!(ended(&executor, &run_id).await.status, Status::Cancelled);
     }
+}
+
+/// Counts what is told of claims.
+#[derive(Debug, Default)]
+struct Counting(Mutex<Vec<DedupeVerdict>>);
+
+impl RunObserver for Counting {
+    fn deduplicated(&self, verdict: DedupeVerdict) {
+        self.0.lock().unwrap().push(verdict);
+    }
+}
+
+/// AOS-90: who claims nothing is not counted, nor is a replay, whose claims are its own.
+#[tokio::test(start_paused = true)]
+async fn only_claims_among_runs_are_counted() {
+    let mut world = World::memory();
+    let counting = Arc::new(Counting::default());
+    world.observer = Arc::clone(&counting) as Arc<dyn RunObserver>;
+    let executor = world.executor();
+    let value = plan(10, vec![post("s1", "200"), super::execution::call("s2", "404, 200")]);
+    let first = begin(&executor, value.clone()).await;
+    ended(&executor, &first).await;
+    let retry = StartMode::Retry { parent_run_id: first.clone(), from_step: None };
+    let replay = StartMode::FullReplay { original_run_id: first, allow_steps: Vec::new() };
+    for mode in [retry, replay] {
+        let start = Start { mode, ..Start::execute(frozen(value.clone()), "tester") };
+        let run_id = executor.start(start).await.unwrap().run_id;
+        executor.finished(&run_id).await.unwrap();
+    }
+    assert_eq!(*counting.0.lock().unwrap(), [DedupeVerdict::New]);
+    let again = begin(&executor, value).await;
+    ended(&executor, &again).await;
+    assert_eq!(*counting.0.lock().unwrap(), [DedupeVerdict::New, DedupeVerdict::Duplicate]);
 }
 
 async fn reaches(executor: &Executor, run_id: &str, kind: &str) {

@@ -14,15 +14,17 @@ struct Verdict {
     verdict: DedupeVerdict,
     reused_run_id: Option<String>,
     done: Done,
+    /// A claim was asked for, and not only whether there is anything to do.
+    claims: bool,
 }
 
 impl Verdict {
     fn new() -> Self {
-        Self { verdict: DedupeVerdict::New, reused_run_id: None, done: Done::default() }
+        Self { verdict: DedupeVerdict::New, reused_run_id: None, done: Done::default(), claims: false }
     }
 
     fn duplicate(run_id: String, done: Done) -> Self {
-        Self { verdict: DedupeVerdict::Duplicate, reused_run_id: Some(run_id), done }
+        Self { verdict: DedupeVerdict::Duplicate, reused_run_id: Some(run_id), done, ..Self::new() }
     }
 
     fn conflict() -> Self {
@@ -89,7 +91,7 @@ impl Drive<'_> {
             // It may have ended just now, and then its journal tells how.
             claim = claims.claim(request.clone()).await?;
         }
-        Ok(Some(match claim {
+        let verdict = match claim {
             Claim::New | Claim::Held => {
                 self.claim = Some(request.clone());
                 Verdict::new()
@@ -107,7 +109,8 @@ impl Drive<'_> {
                 ));
                 Verdict::conflict()
             }
-        }))
+        };
+        Ok(Some(Verdict { claims: true, ..verdict }))
     }
 
     async fn reused(&mut self, step_id: &str) -> Result<Option<(String, Done)>, StoreError> {
@@ -121,8 +124,8 @@ impl Drive<'_> {
     }
 
     async fn answer(&mut self, request: ClaimRequest, verdict: Verdict) -> Driven<()> {
-        let ClaimRequest { step_id, effect_key, .. } = request;
-        let Verdict { verdict, reused_run_id, done: Done { ended, output } } = verdict;
+        let ClaimRequest { step_id, effect_key, scope, .. } = request;
+        let Verdict { verdict, reused_run_id, done: Done { ended, output }, claims } = verdict;
         // Where only an operator said that it was done, it succeeded as its skill does.
         let succeeded = || Some(Reused { status: StepStatus::Success, code: self.machine.success_code()?.to_owned() });
         let reused = if verdict == DedupeVerdict::Duplicate { ended.or_else(succeeded) } else { None };
@@ -142,7 +145,10 @@ impl Drive<'_> {
             },
         };
         self.patience.reset();
-        self.shared.observer.deduplicated(verdict);
+        // What a replay claims for itself alone says nothing of how effects are shared (AOS-90).
+        if claims && scope == Scope::All {
+            self.shared.observer.deduplicated(verdict);
+        }
         self.note_with(body, apart.as_ref())
     }
 }
