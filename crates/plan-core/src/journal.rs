@@ -253,6 +253,9 @@ pub struct RunStart {
     pub session: Option<SessionLink>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
+    /// Why effects are repeated, where whoever began a further epoch said so. For people, nothing is decided by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch_reason: Option<String>,
     /// Who asked for it; empty if nobody said. For access only, nothing is decided by it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub started_by: String,

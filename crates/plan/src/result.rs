@@ -35,6 +35,9 @@ pub struct RunResult {
     pub budget: Option<BudgetTotals>,
     pub jitter_seed: String,
     pub epoch: u64,
+    /// Why effects were repeated, where somebody said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch_reason: Option<String>,
     pub original_run_id: Option<String>,
     pub parent_run_id: Option<String>,
     pub session: Option<SessionLink>,

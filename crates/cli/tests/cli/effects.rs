@@ -27,7 +27,9 @@ fn effects_have_keys_and_requests_are_made_once() {
     assert_eq!(codes(&repeated[1]), ["OK_SKIP_DUPLICATE", "OK_SKIP_DUPLICATE"]);
     assert_eq!(target.keys(), keys);
     // Deliberately, it can be repeated.
-    start(&["--new-epoch", "2", "--reason", "the first delivery was lost"]);
+    let deliberate = start(&["--new-epoch", "2", "--reason", "the first delivery was lost"]);
+    let shown = server.macp(&["run", "show", deliberate[0]["run_id"].as_str().unwrap()]).exits(0).stdout;
+    assert!(shown.contains("the first delivery was lost"), "why it was repeated is kept: {shown}");
     assert_eq!(target.keys().len(), 4);
     server.macp(&["run", "start", &plan, "--new-epoch", "3"]).exits(2);
     let authored = server.macp(&["run", "start", example().to_str().unwrap()]).exits(2);

@@ -47,7 +47,8 @@ async fn of_plan(plans: &Plans, access: &Access, text: &str, request: StartRunRe
     if epoch > 1 && !may_repeat(access) {
         return Err(refusal::may_not_repeat("a further epoch repeats the plan's effects"));
     }
-    let start = Start { epoch, ..common(plan, StartMode::Execute, access, request) };
+    let epoch_reason = given(request.reason.clone());
+    let start = Start { epoch, epoch_reason, ..common(plan, StartMode::Execute, access, request) };
     plans.executor.start(start).await.map_err(|error| refusal::of_start(&error))
 }
 

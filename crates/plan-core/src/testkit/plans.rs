@@ -93,6 +93,7 @@ pub fn start(plan: &FrozenPlan, run_id: &str) -> RunStart {
         retry_from_step: None,
         session: None,
         deadline_ms: None,
+        epoch_reason: None,
         started_by: String::new(),
     }
 }

@@ -22,6 +22,8 @@ pub struct Start {
     pub mode: StartMode,
     /// Which deliberate execution of the plan this is, from 1. Another epoch repeats effects.
     pub epoch: u64,
+    /// Why effects are to be repeated, for an epoch after the first.
+    pub epoch_reason: Option<String>,
     /// Who asked.
     pub by: String,
     /// The same id from the same caller means the same start.
@@ -35,8 +37,16 @@ impl Start {
     /// A plain first execution of a plan.
     #[must_use]
     pub fn execute(plan: FrozenPlan, by: &str) -> Self {
-        let by = by.to_owned();
-        Self { plan, mode: StartMode::Execute, epoch: 1, by, request_id: None, session: None, deadline_ms: None }
+        Self {
+            plan,
+            mode: StartMode::Execute,
+            epoch: 1,
+            epoch_reason: None,
+            by: by.to_owned(),
+            request_id: None,
+            session: None,
+            deadline_ms: None,
+        }
     }
 }
 
@@ -148,6 +158,7 @@ impl Shared {
     fn first(&self, run_id: &str, start: &Start, related: Option<&Run>) -> RunStart {
         let mut first = RunStart {
             epoch: start.epoch,
+            epoch_reason: start.epoch_reason.clone().filter(|_| start.epoch > 1),
             session: start.session.clone(),
             deadline_ms: start.deadline_ms,
             started_by: start.by.clone(),
@@ -160,6 +171,7 @@ impl Shared {
         if let Some(run) = related {
             let earlier = run.start();
             first.epoch = earlier.epoch;
+            first.epoch_reason.clone_from(&earlier.epoch_reason);
             first.namespace.clone_from(&earlier.namespace);
             first.session.clone_from(&earlier.session);
         }
@@ -195,6 +207,7 @@ impl Shared {
             retry_from_step: None,
             session: None,
             deadline_ms: None,
+            epoch_reason: None,
             started_by: String::new(),
         }
     }

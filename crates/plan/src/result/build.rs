@@ -85,6 +85,7 @@ impl RunResult {
             budget: finish.map(|finish| finish.budget),
             jitter_seed: start.jitter_seed.clone(),
             epoch: start.epoch,
+            epoch_reason: start.epoch_reason.clone(),
             original_run_id: start.original_run_id.clone(),
             parent_run_id: start.parent_run_id.clone(),
             session: start.session.clone(),

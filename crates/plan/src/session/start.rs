@@ -130,6 +130,7 @@ impl SessionRuns {
             plan: bound.plan,
             mode: StartMode::Execute,
             epoch: report.epoch,
+            epoch_reason: report.epoch_reason.clone(),
             by: report.by.clone(),
             request_id: report.request_id.clone(),
             session: Some(bound.link),

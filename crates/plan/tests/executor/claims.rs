@@ -42,9 +42,11 @@ async fn idempotency_new_duplicate_conflict() {
         assert!(step_of(&conflict, "s1").outcome.message.contains(&first), "{conflict:?}");
 
         // Another epoch is another effect.
-        let start = Start { epoch: 2, ..Start::execute(frozen(plan(10, steps("give"))), "tester") };
+        let epoch_reason = Some("it was lost".to_owned());
+        let start = Start { epoch: 2, epoch_reason, ..Start::execute(frozen(plan(10, steps("give"))), "tester") };
         let fourth = executor.start(start).await.unwrap().run_id;
-        assert_eq!(codes(&ended(&executor, &fourth).await), [("s1", "OK")]);
+        let result = ended(&executor, &fourth).await;
+        assert_eq!((codes(&result), result.epoch_reason.as_deref()), (vec![("s1", "OK")], Some("it was lost")));
         assert_eq!(world.stage.calls(), 2);
         assert_ne!(world.stage.keys()[0], world.stage.keys()[1]);
     }

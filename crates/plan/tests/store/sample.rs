@@ -50,6 +50,7 @@ pub(crate) fn start(run_id: &str, plan_hash: &Digest) -> RunStart {
         retry_from_step: None,
         session: None,
         deadline_ms: None,
+        epoch_reason: None,
         started_by: String::new(),
     }
 }

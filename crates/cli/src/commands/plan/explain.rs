@@ -67,6 +67,7 @@ pub(super) fn estimate(plan: &Arc<FrozenPlan>, catalog: &Arc<dyn Catalog>) -> an
         retry_from_step: None,
         session: None,
         deadline_ms: None,
+        epoch_reason: None,
     };
     Ok(dry_run(plan, catalog, start)?)
 }

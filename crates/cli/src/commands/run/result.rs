@@ -83,7 +83,8 @@ fn heading(result: &RunResult, output: &Output) -> anyhow::Result<()> {
         line(output, "retry of", clean(parent))?;
     }
     if result.epoch != 1 {
-        line(output, "epoch", result.epoch)?;
+        let reason = result.epoch_reason.as_ref().map(|reason| format!(", {}", clean(reason))).unwrap_or_default();
+        line(output, "epoch", format!("{}{reason}", result.epoch))?;
     }
     let took = result.duration_ms.map(|ms| format!(", took {}", span(ms))).unwrap_or_default();
     line(output, "started", format!("{}{took}", clean(&result.started_at)))?;
