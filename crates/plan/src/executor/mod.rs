@@ -22,7 +22,7 @@ mod recovery;
 mod related;
 mod replay;
 mod reuse;
-mod secrecy;
+pub(crate) mod secrecy;
 mod settings;
 mod spending;
 mod start;

@@ -165,7 +165,7 @@ fn percent_encoded_prefix(text: &str, secret: &str) -> Option<usize> {
 }
 
 /// Names of the secrets that parameters mention.
-pub(super) fn named(parameters: &Map<String, Value>) -> BTreeSet<String> {
+pub(crate) fn named(parameters: &Map<String, Value>) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut values: Vec<&Value> = parameters.values().collect();
     while let Some(value) = values.pop() {

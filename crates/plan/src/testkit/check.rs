@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use macp_plan_core::cause::Cause;
@@ -11,8 +12,9 @@ use macp_plan_core::skill::IdempotencyClass;
 use macp_plan_core::taxonomy::{DEFAULT_VERSION, Taxonomy};
 use serde_json::{Map, Value};
 
-use crate::outbound::Http;
-use crate::registry;
+use crate::executor::secrecy;
+use crate::outbound::{Http, Open};
+use crate::registry::{self, Registry};
 use crate::schema::Schema;
 use crate::secrets::Secrets;
 use crate::skill::{Call, Observation, Skill};
@@ -34,11 +36,12 @@ impl std::error::Error for Findings {}
 
 /// Checks a skill's declaration, and with each sample of parameters its pure functions and one real call.
 ///
-/// The calls go wherever the samples point, so they should point at a server of the test. A sample that points at one
-/// that never answers shows whether the skill keeps to `timeout`.
+/// The calls go wherever the samples point and the settings of `registry` let them, so they should point at a server of
+/// the test. A sample that points at one that never answers shows whether the skill keeps to `timeout`.
 pub async fn check_skill(
     skill: &dyn Skill,
     samples: &[Map<String, Value>],
+    registry: &Registry,
     secrets: &dyn Secrets,
     timeout: Duration,
 ) -> Result<(), Findings> {
@@ -50,7 +53,7 @@ pub async fn check_skill(
     for (number, sample) in samples.iter().enumerate() {
         let mut note = |finding: String| findings.0.push(format!("sample {number}: {finding}"));
         check_functions(skill, sample, &mut note);
-        check_call(skill, sample, secrets, timeout, &mut note).await;
+        check_call(skill, sample, registry, secrets, timeout, &mut note).await;
     }
     if findings.0.is_empty() { Ok(()) } else { Err(findings) }
 }
@@ -106,13 +109,17 @@ fn check_functions(skill: &dyn Skill, sample: &Map<String, Value>, note: &mut im
 async fn check_call(
     skill: &dyn Skill,
     sample: &Map<String, Value>,
+    registry: &Registry,
     secrets: &dyn Secrets,
     timeout: Duration,
     note: &mut impl FnMut(String),
 ) {
     let effect_keys: Vec<String> =
         skill.effects(sample).iter().enumerate().map(|(at, _)| format!("check-{at}")).collect();
-    let http = Http::closed(secrets);
+    let acted = AtomicBool::new(false);
+    let open = registry.client_of(skill.metadata()).map(|client| Open { client, acted: &acted });
+    let secrets_named = secrecy::named(sample);
+    let http = Http::new(open, secrets, &secrets_named, &effect_keys, timeout);
     let call = Call { parameters: sample, timeout, effect_keys: &effect_keys, secrets, http, random_seed: 0 };
     match tokio::time::timeout(timeout + GRACE, skill.call(call)).await {
         Ok(observation) => check_observation(skill, &observation, &skill.usage_bound(sample), note),

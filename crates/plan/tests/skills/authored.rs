@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use macp_plan::outbound::{Method, PERMISSION, Request};
 use macp_plan::registry::Registry;
+use macp_plan::secrets::Held;
 use macp_plan::skill::{Call, Calling, Observation, Skill};
-use macp_plan::testkit::{ScriptedSkill, Stage, script_of};
+use macp_plan::testkit::{ScriptedSkill, Stage, check_skill, script_of};
 use macp_plan_core::cause::Cause;
 use macp_plan_core::cost::Usage;
 use macp_plan_core::effect::{Effect, Idempotency};
@@ -14,7 +15,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use crate::server::{Reply, Server, answer, json_answer};
-use crate::world::{SECRET, registry, settings};
+use crate::world::{PATIENT, SECRET, registry, settings};
 
 /// Tells a shop that an order is paid.
 #[derive(Debug)]
@@ -124,6 +125,17 @@ async fn the_client_of_a_skill_is_governed() {
     let undeclared = stage_of(MarkPaid::with_permissions(&[]));
     undeclared.run(&plan(&server.url("/orders/7"))).await.ends("ERR_POLICY_VIOLATION", 0, 0);
     assert_eq!(server.requests().len(), requests.len());
+}
+
+/// The check makes real calls with the client that a plan would have, so that it sees what they come to.
+#[tokio::test]
+async fn the_check_calls_out() {
+    let server = Server::answering(answer(302, &[], "")).await;
+    let sample = crate::world::object(json!({"url": server.url("/orders/7"), "as": "secret://token"}));
+    let secrets = Held::default().with("token", SECRET);
+    let checked = check_skill(&*MarkPaid::new(), &[sample], &registry(&settings()), &secrets, PATIENT).await;
+    checked.unwrap_or_else(|findings| panic!("{findings}"));
+    assert_eq!(server.only_request().header("authorization"), Some(format!("Bearer {SECRET}").as_str()));
 }
 
 /// AOS-42: what a skill reports is about the whole call. A request that was never sent does not undo the one before it.

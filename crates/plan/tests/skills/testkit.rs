@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use macp_plan::outbound::Http;
+use macp_plan::registry::Registry;
 use macp_plan::secrets::Held;
 use macp_plan::skill::{Call, Observation, Skill};
 use macp_plan::testkit::{Act, ScriptedSkill, check_skill};
@@ -87,7 +88,7 @@ async fn the_skills_of_the_runtime_pass() {
     let check = async |skill_id: &str, version: &str, samples: &[serde_json::Value]| {
         let samples: Vec<Map<_, _>> = samples.iter().cloned().map(object).collect();
         let skill = registry.callable(skill_id, version).unwrap();
-        check_skill(&*skill, &samples, &Held::default(), BRIEF)
+        check_skill(&*skill, &samples, &registry, &Held::default(), BRIEF)
             .await
             .unwrap_or_else(|findings| panic!("{skill_id}:\n{findings}"));
     };
@@ -107,7 +108,7 @@ async fn the_skills_of_the_runtime_pass() {
 async fn the_check_finds_what_is_wrong() {
     let findings = async |skill: ScriptedSkill| {
         let samples = [Map::new()];
-        match check_skill(&skill, &samples, &Held::default(), BRIEF).await {
+        match check_skill(&skill, &samples, &Registry::new(), &Held::default(), BRIEF).await {
             Ok(()) => String::new(),
             Err(findings) => findings.to_string(),
         }
@@ -129,6 +130,6 @@ async fn the_check_finds_what_is_wrong() {
     assert!(findings(unbounded.script("usage 10/10").unwrap()).await.contains("more than usage_bound"));
     let unnamed = sample().declare(|metadata| metadata.name = String::new());
     assert!(findings(unnamed.script("ok").unwrap()).await.contains("it has no name"));
-    let none = check_skill(&sample(), &[], &Held::default(), BRIEF).await;
+    let none = check_skill(&sample(), &[], &Registry::new(), &Held::default(), BRIEF).await;
     assert!(none.unwrap_err().to_string().contains("no samples"));
 }
