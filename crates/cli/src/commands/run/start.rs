@@ -46,7 +46,7 @@ pub(crate) struct Args {
 pub(crate) struct RetryArgs {
     /// Run id
     run: String,
-    /// Take nothing over from this step on
+    /// Do this step and those after it anew, but for effects that took place: those need a new epoch
     #[arg(long, value_name = "STEP")]
     from: Option<String>,
     #[command(flatten)]
