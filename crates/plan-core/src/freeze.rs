@@ -6,9 +6,9 @@
 mod context;
 mod fields;
 mod policy;
+pub mod profile;
 mod steps;
 
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::check;
@@ -19,6 +19,7 @@ use crate::taxonomy::{self, Taxonomy};
 use fields::Fields;
 
 pub(crate) use policy::{proves_no_effect, repeats_do_harm};
+pub use profile::Profile;
 
 /// What the author of a plan may leave to whoever freezes it.
 #[derive(Clone, Debug, Default)]
@@ -37,15 +38,6 @@ pub struct FreezeOptions {
     /// is frozen to the same digest by every build of the runtime.
     pub pin_builds: bool,
     pub profile: Option<Profile>,
-}
-
-/// What an agent's profile contributes when its plans are frozen (AOS-32). Later changes of the profile change no plan.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Profile {
-    pub allowed_skills: Option<Vec<String>>,
-    pub denied_skills: Vec<String>,
-    pub max_retries_per_step: Option<u32>,
 }
 
 /// A plan that was frozen, and what its author should know about how.
@@ -174,7 +166,7 @@ fn build(
     let defaults = steps::Defaults {
         policy: default_policy.as_ref(),
         on_error: default_on_error,
-        max_retries: options.profile.as_ref().and_then(|profile| profile.max_retries_per_step),
+        max_retries: options.profile.as_ref().and_then(Profile::max_retries),
         taxonomy,
         catalog,
     };
@@ -191,6 +183,9 @@ fn build(
         pins: pins?,
         metadata,
     };
+    if let Some(profile) = &options.profile {
+        profile.check(found, &plan, catalog);
+    }
     // Without any step there is nothing more to check, and why there is none was said.
     (!plan.steps.is_empty() || complete).then_some((plan, complete))
 }

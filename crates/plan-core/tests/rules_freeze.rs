@@ -5,11 +5,12 @@ mod rules;
 use std::collections::BTreeMap;
 
 use macp_plan_core::finding::Finding;
-use macp_plan_core::freeze::{FreezeOptions, Profile, freeze, freeze_with_notes};
+use macp_plan_core::freeze::{FreezeOptions, Freezing, Profile, freeze, freeze_with_notes};
 use macp_plan_core::lint::lint;
-use macp_plan_core::plan::{FrozenPlan, OnError, Step, StepStatus, Thousandths};
+use macp_plan_core::plan::{AdmissionLimits, FrozenPlan, OnError, Step, StepStatus, Thousandths};
 use macp_plan_core::rate_card;
 use macp_plan_core::skill::IdempotencyClass;
+use macp_plan_core::testkit::Kit;
 use rules::{Declared, PLAN, PLAN_HASH, Shelf, build, http_call, reasons, shelf, warnings};
 use serde_json::{Value, json};
 
@@ -330,7 +331,7 @@ fn profiles_decide_what_is_allowed() {
     let profile = Profile {
         allowed_skills: Some(names(&["http_call", "llm_invoke"])),
         denied_skills: names(&["llm_invoke"]),
-        max_retries_per_step: None,
+        ..Profile::default()
     };
     let options = FreezeOptions { profile: Some(profile), ..options() };
     let mut plan = authored();
@@ -342,6 +343,65 @@ fn profiles_decide_what_is_allowed() {
         let findings = freeze(&plan, &shelf(), &options).expect_err("refused");
         assert_eq!((findings[0].reason, findings[0].code), ("skill_outside_profile", "ERR_PERMISSION_DENIED"));
     }
+}
+
+fn by_profile(profile: Value, plan: &Value) -> Result<Freezing, Vec<Finding>> {
+    let profile = Some(serde_json::from_value(profile).expect("a profile"));
+    freeze_with_notes(
+        plan,
+        &Kit::standard(),
+        &FreezeOptions { profile, rate_card: Some("rc-kit".to_owned()), ..options() },
+    )
+}
+
+/// AOS-32: the smaller of two limits counts, and a plan without any takes those of the profile.
+#[test]
+fn budgets_of_profiles_are_folded_in() {
+    let profile = json!({"budget": {"max_cost_cents_per_run": 50, "max_cost_cents_per_day": 500,
+                                    "alert_threshold_percent": 60}});
+    let mut plan = authored();
+    let policy = |plan: &Value| by_profile(profile.clone(), plan).expect("a plan").plan.plan.context.budget_policy;
+    let limits = |run, day, month| AdmissionLimits {
+        per_run_max_cents: run,
+        per_day_max_cents: day,
+        per_month_max_cents: month,
+    };
+    assert_eq!(policy(&plan).admission, Some(limits(Some(50), Some(500), None)));
+    assert_eq!(policy(&plan).alert_threshold_percent, 60);
+    plan["context"]["budget_policy"] = json!({"alert_threshold_percent": 10, "admission": {
+        "per_run_max_cents": 40, "per_day_max_cents": 600, "per_month_max_cents": 7}});
+    assert_eq!(policy(&plan).admission, Some(limits(Some(40), Some(500), Some(7))));
+    assert_eq!(policy(&plan).alert_threshold_percent, 10);
+}
+
+/// AOS-32: what a profile does not allow is found, and what it says in vain is named.
+#[test]
+fn profiles_bound_steps_and_hosts() {
+    let mut plan = authored();
+    plan["steps"][0]["parameters"] = json!({"url": "https://api.example.com/", "host": "api.example.com:8443"});
+    let refusals = |profile: Value| match by_profile(profile, &plan) {
+        Ok(_) => Vec::new(),
+        Err(findings) => findings.iter().map(|finding| finding.reason).collect::<Vec<_>>(),
+    };
+    let domains = |profile: Value| refusals(json!({"policies": profile}));
+    assert_eq!(domains(json!({"max_plan_steps": 1, "allowed_domains": ["API.example.com"]})), [""; 0]);
+    assert_eq!(domains(json!({"allowed_domains": ["*.example.com"], "blocked_domains": ["example.com"]})), [""; 0]);
+    assert_eq!(domains(json!({"max_plan_steps": 0})), ["too_many_steps"]);
+    for outside in [
+        json!({"allowed_domains": []}),
+        json!({"allowed_domains": ["example.com", "*.api.example.com", "ample.com"]}),
+        json!({"blocked_domains": ["*.example.com"]}),
+    ] {
+        assert_eq!(domains(outside.clone()), ["domain_outside_profile"], "{outside}");
+    }
+    assert_eq!(refusals(json!({"agent_id": "a2"})), ["profile_of_another"]);
+
+    let unused = json!({"agent_id": "a1", "planner": {"name": "p"}, "policies": {"require_human_approval": true}});
+    let notes = by_profile(unused, &plan).expect("a plan").notes;
+    let told: Vec<&str> =
+        notes.iter().filter(|it| it.reason == "profile_field_unused").map(|it| &*it.problem).collect();
+    assert!(told.len() == 2 && told[0].contains("planner") && told[1].contains("require_human_approval"), "{told:?}");
+    assert!(serde_json::from_value::<Profile>(json!({"budgets": {}})).is_err(), "a slip of the pen is not passed over");
 }
 
 /// AOS-14, AOS-55: cards by id, embedded, and wrong.

@@ -38,8 +38,8 @@ async fn an_authored_plan_is_frozen_and_a_frozen_one_is_left_as_it_is() {
 async fn a_server_freezes_by_profile_and_pins_its_builds() {
     let profile = Profile {
         allowed_skills: Some(vec!["http_call".to_owned()]),
-        denied_skills: Vec::new(),
         max_retries_per_step: Some(1),
+        ..Profile::default()
     };
     let world = World::with(|settings| {
         let plans = settings.plans.as_mut().expect("plans are on");

@@ -29,7 +29,10 @@ pub(super) fn read(
     let currency = fields.text(&["currency"]);
     let policy = fields.object(&["budget_policy"]);
     fields.finish("AOS-17");
-    let budget_policy = budget_policy(found, policy.unwrap_or(&Map::new()));
+    let mut budget_policy = budget_policy(found, policy.unwrap_or(&Map::new()));
+    if let Some(profile) = profile {
+        profile.fold(&mut budget_policy);
+    }
     Some(Context { budget_cents: budget_cents?, allowed_skills: allowed_skills?, budget_policy, currency })
 }
 
