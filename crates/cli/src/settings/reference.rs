@@ -29,8 +29,8 @@ pub(crate) fn markdown() -> String {
                   nothing";
     writeln!(table, "| | | `{SCOPES_KEY}` | none | {scopes} |").expect("a string takes any text");
     let profiles = "What an agent may put into plans that are frozen here, as `[profiles.AGENT]` tables with \
-                    `allowed_skills`, `denied_skills` and `max_retries_per_step`, each optional; frozen plans are not \
-                    judged by it";
+                    `allowed_skills`, `denied_skills`, `max_retries_per_step`, a `budget` and `policies` \
+                    (docs/PLANS.md), each optional; frozen plans are not judged by it";
     writeln!(table, "| | | `{PROFILES_KEY}` | none | {profiles} |").expect("a string takes any text");
     let roles = "What roles entitle to on sessions and runs of others, as `[roles.NAME]` tables with `cancel`, \
                  `suspend`, `observe` and `repeat`";

@@ -35,7 +35,7 @@ pub(super) struct PinArgs {
     /// Pin which builds of the skills are here, so that a replay can tell a skill that was changed under its version
     #[arg(long)]
     pin_builds: bool,
-    /// JSON file with the profile of the agent: allowed_skills, denied_skills, max_retries_per_step
+    /// JSON file with the profile of the agent: allowed and denied skills, retries, budget, policies
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
 }
