@@ -69,11 +69,19 @@ impl Subject {
         }
     }
 
-    /// The answer to a command. `now` stands in where nothing was written.
-    pub(crate) fn answered(self, result: Result<Reply, Error>, retry_after: Option<Duration>, now: i64) -> Ack {
+    /// The answer to a command. `now` stands in where nothing was written. A refusal tells strangers nothing of the
+    /// session; in local development there are none.
+    pub(crate) fn answered(
+        self,
+        result: Result<Reply, Error>,
+        local: bool,
+        retry_after: Option<Duration>,
+        now: i64,
+    ) -> Ack {
         match result {
-            Ok(Reply { settled, state, .. }) => {
-                let state = wire(state);
+            Ok(Reply { settled, state, concerns_caller, .. }) => {
+                let hidden = matches!(settled, Settled::Rejected(_)) && !local && !concerns_caller;
+                let state = wire(state.filter(|_| !hidden));
                 match settled {
                     Settled::Accepted { accepted_at_ms } => self.granted(false, accepted_at_ms, state),
                     Settled::Duplicate { accepted_at_ms } => self.granted(true, accepted_at_ms, state),

@@ -256,7 +256,12 @@ impl World {
                 let course = asked.and_then(|asked| self.oracle.truth.session(&asked.session_id));
                 let state = course.and_then(Course::state);
                 let profile = course.and_then(Course::profile);
-                Ok(Answer::Verdict(Reply { settled: Settled::Rejected(rejection), state, profile }))
+                Ok(Answer::Verdict(Reply {
+                    settled: Settled::Rejected(rejection),
+                    state,
+                    profile,
+                    concerns_caller: true,
+                }))
             }
             (_, result) => result,
         }

@@ -136,7 +136,7 @@ pub(super) async fn answer(
     if let Err(error) = &result {
         report(&subject.session_id, error);
     }
-    let ack = subject.answered(result, retry_after, ctx.engine.now_ms());
+    let ack = subject.answered(result, access.local, retry_after, ctx.engine.now_ms());
     count(ctx, &ack);
     if place == Place::Claimed {
         Box::pin(settle(ctx, access, &ack)).await;

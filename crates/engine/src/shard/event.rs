@@ -105,21 +105,25 @@ pub enum Answer {
     Read(Option<Box<Snapshot>>),
 }
 
-/// A verdict and the session's state after it.
+/// A verdict and the session's state after it; no state when there is no session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     pub settled: Settled,
-    /// None when there is no session, or when a refusal goes to somebody whom it does not concern.
     pub state: Option<State>,
     /// The rules it was decided by; none when there is no session.
     pub profile: Option<Profile>,
+    /// Whether the caller may know how the session stands.
+    pub concerns_caller: bool,
 }
 
 impl Reply {
     pub(super) fn new(settled: Settled, session: Option<&Session>, caller: &Caller) -> Self {
-        let refused = matches!(settled, Settled::Rejected(_));
-        let shown = session.filter(|session| !refused || session.shows_itself_to(&caller.credential));
-        Reply { settled, state: shown.map(Session::state), profile: session.map(|session| session.binding().profile) }
+        Reply {
+            settled,
+            state: session.map(Session::state),
+            profile: session.map(|session| session.binding().profile),
+            concerns_caller: session.is_some_and(|session| session.shows_itself_to(&caller.credential)),
+        }
     }
 }
 

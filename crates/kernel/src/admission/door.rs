@@ -8,7 +8,7 @@ use macp_wire::v1::Envelope;
 
 use super::{SESSION_START, ambient, check_scope, classic, standard};
 use crate::profile::choose;
-use crate::{Caller, Credential, Limits, Profile, ProfileSetting, Registered, Rejection};
+use crate::{Caller, Credential, Limits, Profile, ProfileSetting, Registered, Rejection, mode};
 
 /// Steps 1 to 5 but for the rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,14 @@ pub fn door<'a>(envelope: &'a Envelope, caller: &'a Caller, limits: &Limits) -> 
     }
 }
 
+fn is_classic(envelope: &Envelope, limits: &Limits) -> bool {
+    match limits.profile {
+        ProfileSetting::Auto => envelope.mode.is_empty() || mode::is_classic_only(&envelope.mode),
+        ProfileSetting::Classic => true,
+        ProfileSetting::Standard => false,
+    }
+}
+
 fn is_nobody(caller: &Caller) -> bool {
     matches!(caller.credential, Credential::Refused(_))
 }
@@ -58,8 +66,8 @@ fn screen<'a>(envelope: &'a Envelope, caller: &'a Caller, limits: &Limits) -> Re
         Credential::Absent => classic(),
         // The session, which nobody has looked at yet, decides by which rules; what passes by either counts.
         Credential::Identity(_) => standard().or_else(|_| classic()),
-        // Nobody, whom no session answers: as if it named none.
-        Credential::Refused(_) if limits.profile == ProfileSetting::Classic => classic(),
+        // Nobody, whom no session answers: as if it named none, by the rules that the mode it names is known in.
+        Credential::Refused(_) if is_classic(envelope, limits) => classic(),
         Credential::Refused(_) => standard(),
     }
 }

@@ -261,11 +261,16 @@ fn adm_1_no_session_answers_nobody() {
     let nobody = Caller { credential: Credential::Refused("bad token".into()), ..Caller::default() };
     for setting in [ProfileSetting::Auto, ProfileSetting::Classic, ProfileSetting::Standard] {
         let limits = Limits { profile: setting, ..Limits::default() };
-        let named = Envelope { mode: "decision".into(), ..vote("m1", "p1") };
-        assert_eq!(refused(door(&named, &nobody, &limits)), "UNAUTHENTICATED");
-        let unnamed = Envelope { message_id: String::new(), ..named };
-        let expected = if setting == ProfileSetting::Classic { "UNAUTHENTICATED" } else { "INVALID_ENVELOPE" };
-        assert_eq!(refused(door(&unnamed, &nobody, &limits)), expected);
+        for mode in ["macp.mode.decision.v1", "decision", ""] {
+            let named = Envelope { mode: mode.into(), ..vote("m1", "p1") };
+            let unnamed = Envelope { message_id: String::new(), ..named.clone() };
+            let by_standard = setting == ProfileSetting::Standard
+                || (setting == ProfileSetting::Auto && mode == "macp.mode.decision.v1");
+            let expected =
+                |malformed: bool| if by_standard && malformed { "INVALID_ENVELOPE" } else { "UNAUTHENTICATED" };
+            assert_eq!(refused(door(&named, &nobody, &limits)), expected(mode.is_empty()), "{setting:?} {mode:?}");
+            assert_eq!(refused(door(&unnamed, &nobody, &limits)), expected(true), "{setting:?} {mode:?}");
+        }
     }
 }
 
