@@ -1,6 +1,6 @@
 //! What the runtime says about itself: Initialize, GetManifest, ListModes. Only what works is listed.
 
-use macp_kernel::{Credential, PROTOCOL_VERSION, Profile, ProfileSetting, mode};
+use macp_kernel::{PROTOCOL_VERSION, Profile, ProfileSetting, mode};
 use macp_wire::codes::Code;
 use macp_wire::v1::{
     AgentManifest, CancellationCapability, Capabilities, DecisionReceiptCapability, ExperimentalCapabilities,
@@ -10,7 +10,6 @@ use macp_wire::v1::{
 };
 use tonic::Status;
 
-use crate::access::Access;
 use crate::context::Context;
 use crate::status;
 
@@ -99,16 +98,11 @@ fn offered(ctx: &Context) -> impl Iterator<Item = &'static mode::Spec> {
     kinds.map(|kind| kind.spec()).filter(|spec| offers(ctx, spec.profile))
 }
 
-/// The runtime's own manifest, which is the only one. The classic protocol has no use for the name asked for; by the
-/// standard it must be the runtime's.
-pub(super) fn manifest(
-    ctx: &Context,
-    access: &Access,
-    request: &GetManifestRequest,
-) -> Result<GetManifestResponse, Status> {
+/// The runtime's own manifest, which is the only one. The classic protocol has no use for the name asked for; but
+/// clients of the standard ask without a credential too, and must not take it for somebody else's.
+pub(super) fn manifest(ctx: &Context, request: &GetManifestRequest) -> Result<GetManifestResponse, Status> {
     let runtime_id = &ctx.settings.runtime_id;
-    let classic = access.local && access.caller.credential == Credential::Absent;
-    if !classic && !request.agent_id.is_empty() && request.agent_id != *runtime_id {
+    if !request.agent_id.is_empty() && request.agent_id != *runtime_id {
         return Err(status::coded(Code::AgentNotFound, format!("only the manifest of {runtime_id:?} is kept here")));
     }
     Ok(GetManifestResponse {

@@ -113,8 +113,7 @@ impl Service for Runtime {
 
     async fn get_manifest(&self, request: Request<GetManifestRequest>) -> Answer<GetManifestResponse> {
         let _timer = self.ctx.metrics.time(Rpc::GetManifest);
-        let access = self.access(&request).await;
-        discovery::manifest(&self.ctx, &access, request.get_ref()).map(Response::new)
+        discovery::manifest(&self.ctx, request.get_ref()).map(Response::new)
     }
 
     async fn list_modes(&self, _request: Request<ListModesRequest>) -> Answer<ListModesResponse> {
