@@ -36,23 +36,6 @@ async fn a_full_disk_fails_writes_lets_reads_go_on_and_heals() {
     accept(&engine, envelope("s", "Commitment", "c", "alice", b"")).await;
 }
 
-/// That its time has run out cannot be written, so it is not so yet; what was true before is told.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_lets_reads_go_on_of_sessions_whose_time_runs_out() {
-    let store = Flaky::new(MemoryStore::new());
-    let engine = engine(store.clone(), Options::default());
-    accept(&engine, start("s", 300)).await;
-    store.broken.store(true, Ordering::SeqCst);
-    tokio::time::sleep(Duration::from_millis(400)).await;
-    for _ in 0..3 {
-        let snapshot = engine.session("s").await.expect("reads go on").expect("there");
-        assert_eq!(snapshot.metadata.state(), macp_wire::v1::SessionState::Open);
-    }
-    store.broken.store(false, Ordering::SeqCst);
-    let snapshot = engine.session("s").await.expect("reads go on").expect("there");
-    assert_eq!(snapshot.metadata.state(), macp_wire::v1::SessionState::Expired);
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_decided_on_a_failed_write_falls_with_it() {
     let store = Flaky::new(MemoryStore::new());

@@ -3,7 +3,7 @@
 use macp_kernel::{Caller, Command, Limits, PROTOCOL_VERSION, Registered, SignatureCheck};
 use macp_ledger::{AppendError, Failure, FailureKind, Hash};
 use macp_wire::classic::v1::SessionStartPayload;
-use macp_wire::v1::Envelope;
+use macp_wire::v1::{Envelope, SessionState};
 use prost::Message;
 
 use super::*;
@@ -49,8 +49,12 @@ impl Bench {
     }
 
     fn step(&mut self, event: Event<u32>) -> Out {
+        self.step_at(event, 1_000)
+    }
+
+    fn step_at(&mut self, event: Event<u32>, now: i64) -> Out {
         let mut effects = Vec::new();
-        self.shard.step(event, 1_000, &mut effects);
+        self.shard.step(event, now, &mut effects);
         self.shard.flush(&mut effects);
         let mut out = Out::default();
         for effect in effects {
@@ -196,4 +200,24 @@ fn a_start_that_is_abandoned_is_answered_and_its_append_still_lands() {
     let landed = settled(bench.appended(Ok(())));
     assert!(matches!(landed[..], [(1, Settled::Accepted { .. })]), "{landed:?}");
     assert_eq!(bench.shard.resident(), 0, "what comes next reads the history");
+}
+
+/// That the time has run out is so once it is written; if it cannot be, what was true before still is.
+#[test]
+fn a_read_that_finds_the_time_run_out_is_answered_whether_or_not_that_can_be_written() {
+    let late = 100_000;
+    let full = || AppendError::Failed(Failure::new(FailureKind::DiskFull, "append"));
+    for (result, expected) in [(Ok(()), SessionState::Expired), (Err(full()), SessionState::Open)] {
+        let mut bench = Bench::new();
+        bench.presume(1, "m1");
+        assert_eq!(bench.appended(Ok(())).answers.len(), 1);
+        let read = Request { session_id: "s".into(), kind: RequestKind::Read, reply: 2 };
+        let out = bench.step_at(Event::Request(read), late);
+        assert_eq!((out.appends, out.answers.len()), (1, 0), "it waits for the end to be written");
+        let out = bench.step_at(Event::Appended { session_id: "s".into(), result }, late);
+        match &out.answers[..] {
+            [(2, Ok(Answer::Read(Some(snapshot))))] => assert_eq!(snapshot.metadata.state(), expected),
+            other => panic!("not answered: {other:?}"),
+        }
+    }
 }
