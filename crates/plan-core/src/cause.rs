@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+const TOO_MANY_REQUESTS: u16 = 429;
+
 /// Why an attempt ended the way it did. Journalled as an input; the code is computed from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
@@ -13,7 +15,8 @@ pub enum Cause {
     /// An answer with a status; statuses below 400 are a success.
     HttpStatus {
         status: u16,
-        /// It answers a GET that took the place of another request, and proves nothing about that one.
+        /// It answers another request than the one that counts, and proves nothing about that one: a GET that took its
+        /// place behind a redirect, or a later request of the same call.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         redirected: bool,
     },
@@ -109,7 +112,7 @@ impl Cause {
     #[must_use]
     pub fn proves_no_effect(&self) -> bool {
         match self {
-            // Who redirected the request may have acted on it, whatever became of looking elsewhere.
+            // Whoever was asked first may have acted, whatever became of asking elsewhere.
             Cause::HttpStatus { redirected: true, .. } => false,
             // The other side tells that it gave up waiting, not what it did before.
             Cause::HttpStatus { status: 408, .. } | Cause::LlmStatus { status: 408, .. } => false,
@@ -118,6 +121,18 @@ impl Cause {
             // A call that was broken off may have been heard.
             Cause::Cancelled => false,
             cause => cause.consumes_nothing(),
+        }
+    }
+
+    /// The same failure where it proves nothing, because an earlier request may have had an effect.
+    #[must_use]
+    pub fn unproven(self) -> Self {
+        match self {
+            cause if !cause.proves_no_effect() => cause,
+            // Policies take this code for a reason to send the request again, and it may have been heard.
+            Cause::HttpStatus { status: TOO_MANY_REQUESTS, .. } => Cause::Unclassified,
+            Cause::HttpStatus { status, .. } => Cause::HttpStatus { status, redirected: true },
+            _ => Cause::Unclassified,
         }
     }
 }

@@ -78,6 +78,11 @@ pub(crate) struct Attempt {
 
 pub(crate) fn attempt(authored: &Value, catalog: &dyn Catalog, options: &FreezeOptions) -> Attempt {
     let mut found = Vec::new();
+    if let Some(plan) = already_frozen(authored) {
+        let frozen = again(&mut found, plan, catalog, options);
+        finding::bound(&mut found);
+        return Attempt { found, frozen, draft: None };
+    }
     let (mut frozen, mut draft) = (None, None);
     match authored {
         Value::Object(members) => {
@@ -99,6 +104,26 @@ pub(crate) fn attempt(authored: &Value, catalog: &dyn Catalog, options: &FreezeO
     }
     finding::bound(&mut found);
     Attempt { found, frozen, draft }
+}
+
+fn already_frozen(authored: &Value) -> Option<FrozenPlan> {
+    check::looks_frozen(authored).then(|| FrozenPlan::from_value(authored.clone()).ok()).flatten()
+}
+
+/// A plan that is frozen stays as it is (AOS-11), whatever freezing would make of it today; none if an error was found.
+fn again(
+    found: &mut Vec<Finding>,
+    plan: FrozenPlan,
+    catalog: &dyn Catalog,
+    options: &FreezeOptions,
+) -> Option<FrozenPlan> {
+    found.extend(check::preflight(&plan, catalog));
+    if options.profile.is_some() {
+        let problem = "the plan is frozen already, and the profile does not count";
+        let fix = "freeze the plan as its author wrote it";
+        found.push(Finding::warning("AOS-11", "frozen_already", problem).fix(fix));
+    }
+    (!found.iter().any(Finding::is_error)).then_some(plan)
 }
 
 /// The plan as a frozen one, checked as a whole; none if an error was found.

@@ -246,7 +246,7 @@ pub struct RunStart {
     pub original_run_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<String>,
-    /// From which step on nothing is taken over from the parent.
+    /// From which step on nothing is taken over from the parent, but for effects that took place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_from_step: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -93,7 +93,7 @@ pub enum Question<'m> {
         parameters: &'m Arc<Map<String, Value>>,
         timeout_ms: u64,
         effects: &'m [Effect],
-        /// One per effect, and one even if there is none.
+        /// One per effect.
         effect_keys: &'m [String],
     },
 }

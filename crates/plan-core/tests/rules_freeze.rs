@@ -345,13 +345,13 @@ fn profiles_decide_what_is_allowed() {
     }
 }
 
+fn kit_options() -> FreezeOptions {
+    FreezeOptions { rate_card: Some("rc-kit".to_owned()), ..options() }
+}
+
 fn by_profile(profile: Value, plan: &Value) -> Result<Freezing, Vec<Finding>> {
     let profile = Some(serde_json::from_value(profile).expect("a profile"));
-    freeze_with_notes(
-        plan,
-        &Kit::standard(),
-        &FreezeOptions { profile, rate_card: Some("rc-kit".to_owned()), ..options() },
-    )
+    freeze_with_notes(plan, &Kit::standard(), &FreezeOptions { profile, ..kit_options() })
 }
 
 /// AOS-32: the smaller of two limits counts, and a plan without any takes those of the profile.
@@ -394,7 +394,13 @@ fn profiles_bound_steps_and_hosts() {
     ] {
         assert_eq!(domains(outside.clone()), ["domain_outside_profile"], "{outside}");
     }
+    for unreadable in ["bücher.example", "example.com.", "::1", "example.com:443", "*.", "https://example.com"] {
+        assert_eq!(domains(json!({"blocked_domains": [unreadable]})), ["profile_domain_invalid"], "{unreadable}");
+    }
+    assert_eq!(domains(json!({"blocked_domains": ["[::1]", "10.0.0.1", "xn--bcher-kva.example"]})), [""; 0]);
     assert_eq!(refusals(json!({"agent_id": "a2"})), ["profile_of_another"]);
+    assert_eq!(refusals(json!({"budget": {"max_cost_cents_per_run": 9}})), ["budget_outside_profile"]);
+    assert_eq!(refusals(json!({"budget": {"max_cost_cents_per_run": 10}})), [""; 0]);
 
     let unused = json!({"agent_id": "a1", "planner": {"name": "p"}, "policies": {"require_human_approval": true}});
     let notes = by_profile(unused, &plan).expect("a plan").notes;
@@ -402,6 +408,45 @@ fn profiles_bound_steps_and_hosts() {
         notes.iter().filter(|it| it.reason == "profile_field_unused").map(|it| &*it.problem).collect();
     assert!(told.len() == 2 && told[0].contains("planner") && told[1].contains("require_human_approval"), "{told:?}");
     assert!(serde_json::from_value::<Profile>(json!({"budgets": {}})).is_err(), "a slip of the pen is not passed over");
+}
+
+/// AOS-32: an output behind the host changes nothing, and one that chooses the host could choose any.
+#[test]
+fn a_profile_is_not_got_around_with_an_output() {
+    let reasons = |url: &str| {
+        let mut plan = authored();
+        let mut later = plan["steps"][0].clone();
+        (later["step_id"], later["parameters"]) = (json!("later"), json!({"url": url, "host": "api.example.com"}));
+        plan["steps"].as_array_mut().expect("steps").push(later);
+        match by_profile(json!({"policies": {"blocked_domains": ["api.example.com"]}}), &plan) {
+            Ok(_) => Vec::new(),
+            Err(findings) => findings.iter().map(|finding| finding.problem.clone()).collect::<Vec<_>>(),
+        }
+    };
+    let first = authored()["steps"][0]["step_id"].as_str().expect("an id").to_owned();
+    for (behind, chooses) in [("https://api.example.com/", false), ("https://", true), ("", true)] {
+        let problems = reasons(&format!("{behind}{{{{{first}.id}}}}"));
+        let told = if chooses { "depends on an output" } else { "`api.example.com`" };
+        assert!(problems.len() == 1 && problems[0].contains(told), "{behind:?}: {problems:?}");
+    }
+}
+
+/// AOS-11: a frozen plan stays as it is, also where freezing would make something else of it today.
+#[test]
+fn a_frozen_plan_is_kept_as_it_is() {
+    let mut frozen = freeze(&authored(), &Kit::standard(), &kit_options()).expect("a plan").value;
+    // Frozen before a part of a success counted as one.
+    let step_id = frozen["steps"][0]["step_id"].clone();
+    let mut later = frozen["steps"][0].clone();
+    later["step_id"] = json!("later");
+    later["run_if"] = json!({"step_id": step_id, "status_in": ["success"]});
+    frozen["steps"].as_array_mut().expect("steps").push(later);
+    let before = macp_plan_core::plan::FrozenPlan::from_value(frozen.clone()).expect("a frozen plan");
+    let again = freeze_with_notes(&frozen, &Kit::standard(), &kit_options()).expect("a plan");
+    assert_eq!((again.plan.hash, again.plan.value), (before.hash, before.value));
+    let kept = by_profile(json!({"max_retries_per_step": 0}), &frozen).expect("a plan");
+    assert_eq!(kept.plan.value, frozen);
+    assert!(kept.notes.iter().any(|note| note.reason == "frozen_already"), "{:?}", kept.notes);
 }
 
 /// AOS-14, AOS-55: cards by id, embedded, and wrong.

@@ -154,14 +154,7 @@ impl<'a> Http<'a> {
         if changes && !proves {
             acted.store(true, Ordering::Relaxed);
         }
-        match sent {
-            // What a skill reports is about the whole call: that this request did nothing says nothing of the others.
-            Err(NoAnswer { message, .. }) if proves && acted.load(Ordering::Relaxed) => {
-                let message = format!("after a request that may have taken effect, {message}");
-                Err(NoAnswer { cause: Cause::Unclassified, message })
-            }
-            sent => sent,
-        }
+        sent
     }
 
     async fn exchange(&self, client: &Client, request: Request) -> Result<Answer, NoAnswer> {

@@ -10,6 +10,7 @@ use macp_wire::canonical;
 use macp_wire::codes::Code;
 use macp_wire::plan::v1::start_run_request::Source;
 use macp_wire::plan::v1::{StartRunRequest, StartRunResponse};
+use tokio::sync::MutexGuard;
 use tonic::Status;
 
 use super::{Plan, Plans, by, refusal};
@@ -86,13 +87,7 @@ async fn retry(service: &Plan, access: &Access, run_id: String, request: StartRu
         None => None,
     };
     // What a session has taken back is not tried again, and none takes it back until the run is there.
-    let _claim = match &link {
-        Some(link) => {
-            let claim = service.plans.sessions.claim_start(link).await;
-            Some(claim.map_err(|error| refusal::of_session(&error))?)
-        }
-        None => None,
-    };
+    let _claim = claimed(&service.plans, link.as_ref()).await?;
     let plan = plan_of(&service.plans, &summary).await?;
     let mode = StartMode::Retry { parent_run_id: run_id, from_step: given(request.from_step_id.clone()) };
     let start = common(plan, mode, access, request);
@@ -105,6 +100,17 @@ async fn retry(service: &Plan, access: &Access, run_id: String, request: StartRu
         tracing::error!(run = started.run_id, %error, "the retry is not reported in a session");
     }
     Ok(started)
+}
+
+/// The right to carry out once more what a session committed to, where one did.
+pub(super) async fn claimed<'p>(
+    plans: &'p Plans,
+    link: Option<&SessionLink>,
+) -> Result<Option<MutexGuard<'p, ()>>, Status> {
+    let Some(link) = link else {
+        return Ok(None);
+    };
+    plans.sessions.claim_start(link).await.map(Some).map_err(|error| refusal::of_session(&error))
 }
 
 /// The commitment that authorised a run.

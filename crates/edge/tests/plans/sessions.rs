@@ -226,7 +226,7 @@ async fn a_retry_that_was_not_reported_is_reported_when_it_is_asked_for_again() 
 }
 
 #[tokio::test]
-async fn aos_109_a_run_of_a_superseded_commitment_is_not_retried() {
+async fn aos_109_a_run_of_a_superseded_commitment_is_not_retried_and_not_replayed_in_full() {
     let runs: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let target = Target::start().await;
     let world = World::on(Arc::new(MemoryStore::new()), Arc::clone(&runs), target.clone(), |_| ()).await;
@@ -251,6 +251,8 @@ async fn aos_109_a_run_of_a_superseded_commitment_is_not_retried() {
         let status = refused(world.try_start(request).await, "PLAN_REFUSED");
         assert!(status.message().contains("superseded") && status.message().contains("later"), "{status:?}");
     }
+    let replay = ReplayRequest { mode: ReplayMode::Full.into(), ..mock(&run_id) };
+    refused(world.try_replay(replay).await, "PLAN_REFUSED");
     assert_eq!(target.asked(), calls);
     world.shut_down().await;
 }

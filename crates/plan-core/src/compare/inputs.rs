@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::journal::{Body, Class, Entry};
+use crate::journal::{Body, Class, DedupeVerdict, Entry};
 
 /// A fact that is not the same in two runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,10 +27,9 @@ pub fn inputs_changed(original: &[Entry], replay: &[Entry]) -> Vec<InputChanged>
     let (one, other) = (facts(original), facts(replay));
     let mut changed = Vec::new();
     for ((step_id, attempt, field), (seq, first)) in &one {
-        let interrupts = is_interruption(field);
         let second = match other.get(&(step_id.clone(), *attempt, *field)) {
             Some((_, second)) => second.clone(),
-            None if interrupts => Value::Null,
+            None if stands_alone(field, first) => Value::Null,
             None => continue,
         };
         if *first != second {
@@ -38,7 +37,7 @@ pub fn inputs_changed(original: &[Entry], replay: &[Entry]) -> Vec<InputChanged>
         }
     }
     for ((step_id, attempt, field), (_, second)) in &other {
-        if is_interruption(field) && !one.contains_key(&(step_id.clone(), *attempt, *field)) {
+        if stands_alone(field, second) && !one.contains_key(&(step_id.clone(), *attempt, *field)) {
             changed.push(change(step_id, *attempt, field, (Value::Null, second.clone()), None));
         }
     }
@@ -46,8 +45,14 @@ pub fn inputs_changed(original: &[Entry], replay: &[Entry]) -> Vec<InputChanged>
     changed
 }
 
-fn is_interruption(field: &str) -> bool {
-    matches!(field, "cancel_requested" | "deadline_reached")
+/// Whether a fact says something where the other run has none in its place: what interrupts a run, and that a step need
+/// not or must not be carried out. Of what is asked for at every attempt, the missing ones follow from the others.
+fn stands_alone(field: &str, value: &Value) -> bool {
+    match field {
+        "cancel_requested" | "deadline_reached" => true,
+        "dedupe_verdict" => *value != json!(DedupeVerdict::New),
+        _ => false,
+    }
 }
 
 fn change(step_id: &str, attempt: u32, field: &str, values: (Value, Value), seq: Option<u64>) -> InputChanged {

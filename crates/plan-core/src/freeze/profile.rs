@@ -93,6 +93,19 @@ impl Profile {
             let problem = format!("the plan has {} steps, and the agent's profile allows {most}", plan.steps.len());
             found.push(violation("too_many_steps", problem, "make two plans of it, or have the profile changed"));
         }
+        if let Some(most) = self.budget.max_cost_cents_per_run.filter(|most| plan.context.budget_cents > *most) {
+            let problem = format!(
+                "the plan's budget is {} cents, and the agent's profile allows {most} for a run",
+                plan.context.budget_cents
+            );
+            found.push(violation("budget_outside_profile", problem, "lower the budget, or have the profile changed"));
+        }
+        let Policies { allowed_domains, blocked_domains, .. } = &self.policies;
+        for domain in allowed_domains.iter().flatten().chain(blocked_domains).filter(|domain| !is_domain(domain)) {
+            let problem = format!("the agent's profile lists `{}`, which no host of a URL can be", shown(domain));
+            let fix = "write the host as URLs have it: without a port, in ASCII, IPv6 addresses in brackets";
+            found.push(violation("profile_domain_invalid", problem, fix));
+        }
         for step in &plan.steps {
             self.check_domains(found, step, catalog);
         }
@@ -102,24 +115,32 @@ impl Profile {
         }
     }
 
-    /// A URL that depends on an output is not known yet. Where it may lead is up to the operator's rules then.
     fn check_domains(&self, found: &mut Vec<Finding>, step: &Step, catalog: &dyn Catalog) {
         let Policies { allowed_domains, blocked_domains, .. } = &self.policies;
-        let url = step.parameters.get(URL).and_then(Value::as_str);
-        if (allowed_domains.is_none() && blocked_domains.is_empty()) || url.is_none_or(|url| url.contains("{{")) {
+        let Some(url) = step.parameters.get(URL).and_then(Value::as_str) else { return };
+        if allowed_domains.is_none() && blocked_domains.is_empty() {
             return;
         }
+        let fix = "call another host, or have the profile changed";
+        let mut refuse = |problem: String, fix: &str| {
+            found.push(violation("domain_outside_profile", problem, fix).at(&step.step_id));
+        };
+        let Some(url) = written_out(url) else {
+            let problem = "which host it calls depends on an output, and the agent's profile lists hosts".to_owned();
+            return refuse(problem, "write the host into the plan");
+        };
         // The skill knows best which host a URL names.
         let Some(registration) = catalog.skill(&step.skill_id, &step.skill_version) else { return };
-        for effect in guarded(|| registration.skill.effects(&step.parameters)).unwrap_or_default() {
+        let mut parameters = step.parameters.clone();
+        parameters.insert(URL.to_owned(), url.into());
+        let Some(effects) = guarded(|| registration.skill.effects(&parameters)) else {
+            return refuse("its skill cannot say which host it calls".to_owned(), fix);
+        };
+        for effect in effects {
             let host = host_of(&effect.target);
             let lists = |domains: &[String]| domains.iter().any(|domain| covers(domain, host));
             if lists(blocked_domains) || allowed_domains.as_ref().is_some_and(|allowed| !lists(allowed)) {
-                let problem = format!("it calls `{}`, which the agent's profile does not allow", shown(host));
-                found.push(
-                    violation("domain_outside_profile", problem, "call another host, or have the profile changed")
-                        .at(&step.step_id),
-                );
+                refuse(format!("it calls `{}`, which the agent's profile does not allow", shown(host)), fix);
             }
         }
     }
@@ -147,6 +168,26 @@ impl Profile {
 
 fn violation(reason: &'static str, problem: String, fix: &str) -> Finding {
     Finding::error("AOS-32", reason, problem).code("ERR_POLICY_VIOLATION").fix(fix)
+}
+
+/// A URL as far as it is known, if that is up to the end of its host; what is behind it may depend on outputs.
+fn written_out(url: &str) -> Option<&str> {
+    let Some(known) = url.find("{{") else {
+        return Some(url);
+    };
+    let known = &url[..known];
+    let (_, behind_scheme) = known.split_once("://")?;
+    behind_scheme.contains(['/', '?', '#']).then_some(known)
+}
+
+/// Whether a host of a URL can be this, or below it.
+fn is_domain(domain: &str) -> bool {
+    let name = domain.strip_prefix("*.").unwrap_or(domain);
+    if let Some(address) = domain.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        return address.parse::<core::net::Ipv6Addr>().is_ok();
+    }
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    !name.is_empty() && name.bytes().all(fits) && !name.starts_with('.') && !name.ends_with('.')
 }
 
 /// The host of a target, which may name a port behind it. An address in brackets has colons of its own.

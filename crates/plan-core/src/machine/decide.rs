@@ -87,7 +87,7 @@ impl Machine {
                 parameters: &prepared.parameters,
                 timeout_ms: prepared.timeout_ms,
                 effects: &prepared.effects,
-                effect_keys: &prepared.effect_keys,
+                effect_keys: &prepared.effect_keys[..prepared.effects.len()],
             }),
             Phase::Judge => decide(self.judge(current)),
             Phase::StepEnd(ending) => decide(Body::StepFinished(self.step_finished(current, ending))),

@@ -76,7 +76,12 @@ pub(super) async fn call(dispatch: Dispatch, registry: &Registry, secrets: Arc<d
         let http = Http::new(open, &secrets, &secrets_named, &effect_keys, timeout);
         let effect_keys = &effect_keys;
         let call = Call { parameters: &parameters, timeout, effect_keys, secrets: &secrets, http, random_seed };
-        let observation = skill.call(call).await;
+        let mut observation = skill.call(call).await;
+        // What a skill reports is about the whole call: that its last request did nothing says nothing of the others.
+        if acted.into_inner() && observation.cause.proves_no_effect() {
+            observation.cause = observation.cause.unproven();
+            observation.message.insert_str(0, "after a request that may have taken effect, ");
+        }
         secrets.scrub(observation)
     };
     let mut task = tokio::spawn(work.in_current_span());

@@ -26,17 +26,24 @@ impl SessionRuns {
         if self.runs().admissions().run_of(commitment.clone()).await?.is_some() {
             return Ok(());
         }
-        let key = commitment.key();
-        let read = move |store: &dyn Store| get::<Executed>(store, EXECUTED, &key);
-        let Some(Executed { run_id, .. }) = blocking(self.sessions(), read).await? else {
+        let Some(run_id) = self.executed(commitment).await? else {
             return Ok(());
         };
         let message = format!(
-            "run {run_id:?} carried this commitment out, and the store of runs does not have it; bring it back, such as \
-             with `macp run export {run_id} --from-session` and `macp run import` from its execution session {:?}",
-            execution_session_id(&run_id)
+            "run {run_id:?} was admitted to carry this commitment out, and the store of runs does not have it; bring it \
+             back, such as with `macp run export {run_id} --from-session` and `macp run import` from its execution \
+             session {:?}; where that cannot be done, whoever may repeat effects can begin epoch {}",
+            execution_session_id(&run_id),
+            commitment.epoch.saturating_add(1),
         );
         Err(Error::refused(Reason::RunLost, message))
+    }
+
+    /// The run that the session knows to carry out a commitment, whether the store of runs has it or not.
+    pub(super) async fn executed(&self, commitment: &Commitment) -> Result<Option<String>, StoreError> {
+        let key = commitment.key();
+        let read = move |store: &dyn Store| get::<Executed>(store, EXECUTED, &key);
+        Ok(blocking(self.sessions(), read).await?.map(|executed| executed.run_id))
     }
 
     /// Writes down that a run carries out a commitment, before it does.

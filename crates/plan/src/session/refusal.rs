@@ -20,6 +20,7 @@ pub enum Reason {
     SessionNotResolved,
     NotACommitment,
     CommitmentUnverifiable,
+    CommitmentOther,
     OutcomeNotPositive,
     NoPlanNamed,
     DigestMalformed,
@@ -74,6 +75,7 @@ impl Reason {
             Reason::SessionNotResolved => "session_not_resolved",
             Reason::NotACommitment => "not_a_commitment",
             Reason::CommitmentUnverifiable => "commitment_unverifiable",
+            Reason::CommitmentOther => "commitment_other",
             Reason::OutcomeNotPositive => "outcome_not_positive",
             Reason::NoPlanNamed => "no_plan_named",
             Reason::DigestMalformed => "digest_malformed",
@@ -113,6 +115,7 @@ impl Reason {
             | Reason::SessionNotResolved
             | Reason::NotACommitment
             | Reason::CommitmentUnverifiable
+            | Reason::CommitmentOther
             | Reason::NoPlanNamed
             | Reason::DigestMalformed
             | Reason::SeveralPlansNamed

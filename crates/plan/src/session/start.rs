@@ -168,13 +168,20 @@ impl SessionRuns {
     }
 
     /// The right to start a run of a commitment that nothing has taken the place of, on another way than
-    /// [`SessionRuns::start_from_session`], such as a retry. What the session committed to must still be allowed, and
+    /// [`SessionRuns::start_from_session`], such as a retry or a full replay. What the session committed to must still be allowed, and
     /// fit into a session that reports it. Nothing takes its place while this is held, which is to be until the run is
     /// there.
     pub async fn claim_start(&self, link: &SessionLink) -> Result<MutexGuard<'_, ()>, Error> {
         let turn = self.turn(&link.session_id, &link.commitment_hash).await;
         self.check_superseded(link).await?;
         let bound = self.bind(&link.session_id).await?;
+        if bound.link.commitment_hash != link.commitment_hash {
+            let message = format!(
+                "session {:?} committed to {} here, and the run carries out {}: it comes from elsewhere",
+                link.session_id, bound.link.commitment_hash, link.commitment_hash
+            );
+            return Err(Error::refused(Reason::CommitmentOther, message));
+        }
         if self.shared.settings.execution.enabled {
             self.check_worst_case(&bound)?;
         }
@@ -211,6 +218,13 @@ impl SessionRuns {
         let epoch = commitment.epoch - 1;
         let earlier = Commitment { epoch, ..commitment.clone() };
         let Some(run_id) = self.started(&earlier).await? else {
+            // A run that is lost for good must not keep the commitment from ever being carried out: that its effects may
+            // be repeated is what the right and the reason for a further epoch are for.
+            if self.runs().admissions().run_of(earlier.clone()).await?.is_none()
+                && self.executed(&earlier).await?.is_some()
+            {
+                return Ok(());
+            }
             let message = format!("epoch {epoch} has no run, so epoch {} cannot begin", commitment.epoch);
             return Err(Error::refused(Reason::EarlierEpochMissing, message));
         };

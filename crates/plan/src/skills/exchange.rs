@@ -15,9 +15,6 @@ use tokio::time::Instant;
 use super::fault::Fault;
 use crate::egress::{Egress, Governed, Resolver};
 
-/// The status that is a plain wish to be asked later.
-const TOO_MANY_REQUESTS: u16 = 429;
-
 /// Far beyond what an answer's head should need.
 const HEADERS_MAX: usize = 200;
 
@@ -63,18 +60,9 @@ pub(crate) struct Answer {
 impl Answer {
     /// What the status says of the request that was asked for, which may not be the one it answers.
     pub(crate) fn cause(&self) -> Cause {
-        match Cause::http(self.status) {
-            cause if !self.is_turned || !cause.proves_no_effect() => cause,
-            // Policies take this code for a reason to send the request again, and it may have been heard.
-            cause if self.status == TOO_MANY_REQUESTS => unproven(cause),
-            _ => Cause::HttpStatus { status: self.status, redirected: true },
-        }
+        let cause = Cause::http(self.status);
+        if self.is_turned { cause.unproven() } else { cause }
     }
-}
-
-/// What became of looking elsewhere proves nothing about the request that was answered with the advice to do so.
-fn unproven(cause: Cause) -> Cause {
-    if cause.proves_no_effect() { Cause::Unclassified } else { cause }
 }
 
 /// Where a request has been led.
@@ -137,7 +125,7 @@ impl Exchange {
         let (mut redirects, mut is_turned) = (0, false);
         loop {
             let response = self.send(&request).await.map_err(|fault| match is_turned {
-                true => Fault::new(unproven(fault.cause), format!("behind a redirect, {}", fault.message)),
+                true => Fault::new(fault.cause.unproven(), format!("behind a redirect, {}", fault.message)),
                 false => fault,
             })?;
             let (Some(most), Some(next)) = (request.redirects_max, redirect_of(&request.url, &response)) else {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use macp_kernel::Input;
 use macp_ledger::MemoryStore;
 use macp_plan::session::{Bound, EXTENSION, Error, Names, Reason, Scope, SessionSettings, StartFromSession};
+use macp_plan_core::journal::SessionLink;
 use serde_json::{Value, json};
 
 use crate::decision::{Decision, committed, control};
@@ -59,6 +60,10 @@ async fn a_retry_is_bound_again() {
     let (session_id, _) = committed(&first.engine, "again", &plan("p1", vec![step("s1")])).await;
     let link = first.session_runs.bind(&session_id).await.unwrap().link;
     drop(first.session_runs.claim_start(&link).await.unwrap());
+    // A run that came from elsewhere may name a session that committed to something else here.
+    let other = SessionLink { commitment_hash: "0".repeat(64), ..link.clone() };
+    let error = first.session_runs.claim_start(&other).await.map(drop).unwrap_err();
+    assert_eq!(error.refusals()[0].reason, Reason::CommitmentOther);
     first.stop().await;
     let scope = Scope { agents: Names::Any, skills: Names::Only(["http_call".to_owned()].into()) };
     let scopes = [("ops".to_owned(), scope)].into();

@@ -198,6 +198,28 @@ async fn a_lost_store_of_runs_starts_nothing_again() {
     world.stop().await;
 }
 
+/// AOS-110: a run that is lost for good, because it had not ended or its outputs are nowhere, does not keep the
+/// commitment from being carried out deliberately.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_further_epoch_follows_a_run_that_is_lost() {
+    let (sessions, settings) = (Arc::new(MemoryStore::new()), SessionSettings::default());
+    let world = World::over(sessions.clone(), Arc::new(MemoryStore::new()), Gate::open(), settings.clone()).await;
+    let (session_id, _) = committed(&world.engine, "gone", &plan("p1", vec![step("s1")])).await;
+    let started = world.session_runs.start_from_session(first(&session_id)).await.unwrap();
+    world.executor.finished(&started.run_id).await.unwrap();
+    world.stop().await;
+
+    let world = World::over(sessions, Arc::new(MemoryStore::new()), Gate::open(), settings).await;
+    let error = world.session_runs.start_from_session(first(&session_id)).await.unwrap_err();
+    assert!(error.to_string().contains("epoch 2"), "{error}");
+    let skipped = world.session_runs.start_from_session(further(&session_id, 3)).await.unwrap_err();
+    assert_eq!(reason(&skipped), Reason::EarlierEpochMissing);
+    let again = world.session_runs.start_from_session(further(&session_id, 2)).await.unwrap();
+    let result = world.executor.finished(&again.run_id).await.unwrap().unwrap();
+    assert_eq!((result.epoch, world.skill.begun()), (2, 1));
+    world.stop().await;
+}
+
 /// A plan that cannot run here is a run that says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_that_fails_preflight_becomes_a_rejected_run() {

@@ -10,6 +10,7 @@ use macp_plan::testkit::{ScriptedSkill, Stage, check_skill, script_of};
 use macp_plan_core::cause::Cause;
 use macp_plan_core::cost::Usage;
 use macp_plan_core::effect::{Effect, Idempotency};
+use macp_plan_core::journal::Body;
 use macp_plan_core::skill::{PureSkill, SkillMetadata};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
@@ -148,6 +149,31 @@ async fn a_later_request_that_fails_proves_nothing_about_an_earlier_one() {
         let stage = Stage::new(registry(&settings())).with(MarkPaid::new()).secret("token", SECRET);
         stage.run(&plan).await.ends(code, 0, 0).replays();
         server.only_request();
+    }
+}
+
+/// AOS-42, AOS-80: the same holds where the later request is answered. That what it looks for is not there proves nothing
+/// about what was done before, and the other way round it does.
+#[tokio::test]
+async fn an_answer_to_a_later_request_proves_nothing_about_an_earlier_one() {
+    for (first, proves) in [(200, false), (404, true)] {
+        let server =
+            Server::start(vec![Reply::Bytes(answer(first, &[], "")), Reply::Bytes(answer(404, &[], ""))]).await;
+        let mut plan = plan(&server.url("/orders/7"));
+        plan["steps"][0]["parameters"]["then"] = json!(server.url("/receipts/7"));
+        let stage = Stage::new(registry(&settings())).with(MarkPaid::new()).secret("token", SECRET);
+        let performed = stage.run(&plan).await;
+        performed.ends("ERR_HTTP_404", 0, 0).replays();
+        assert_eq!(server.requests().len(), 2);
+        let causes: Vec<_> = performed
+            .run
+            .bodies()
+            .filter_map(|body| match body {
+                Body::AttemptObserved { cause, .. } => Some(cause.proves_no_effect()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(causes, [proves], "{first}");
     }
 }
 
