@@ -69,18 +69,18 @@ impl Subject {
         }
     }
 
-    /// The answer to a command. `now` stands in where nothing was written. A refusal tells strangers nothing of the
-    /// session; in local development there are none.
+    /// The answer to a command. `now` stands in where nothing was written. A refusal does not tell strangers how the
+    /// session stands; who sees everything is none.
     pub(crate) fn answered(
         self,
         result: Result<Reply, Error>,
-        local: bool,
+        sees_all: bool,
         retry_after: Option<Duration>,
         now: i64,
     ) -> Ack {
         match result {
             Ok(Reply { settled, state, concerns_caller, .. }) => {
-                let hidden = matches!(settled, Settled::Rejected(_)) && !local && !concerns_caller;
+                let hidden = matches!(settled, Settled::Rejected(_)) && !sees_all && !concerns_caller;
                 let state = wire(state.filter(|_| !hidden));
                 match settled {
                     Settled::Accepted { accepted_at_ms } => self.granted(false, accepted_at_ms, state),

@@ -135,7 +135,6 @@ fn perform(effect: Effect<Waiter>, wiring: &Wiring) {
         }
         Effect::Append(_) | Effect::Publish { .. } => unreachable!("gathered"),
         Effect::Send(Outgoing::Answer(waiter, result)) => waiter.answer(result),
-        Effect::Send(Outgoing::Read { reply, after, .. }) => reply.answer(Ok(Answer::Read(Some(after)))),
         Effect::Send(Outgoing::Lifecycle(lifecycle)) => wiring.feed.announce(*lifecycle),
         Effect::Send(Outgoing::Trace(event)) => wiring.observer.traced(*event),
     }
@@ -148,7 +147,7 @@ mod tests {
     use macp_kernel::Limits;
 
     use super::*;
-    use crate::{Request, RequestKind, Silent};
+    use crate::{Keep, Request, RequestKind, Silent};
 
     fn read(gate: &Arc<Gate>, session_id: &str) -> (Event<Waiter>, oneshot::Receiver<Result<Answer, Error>>) {
         let (answer, answered) = oneshot::channel();
@@ -179,7 +178,8 @@ mod tests {
             resident: Arc::default(),
             _ended: ended,
         };
-        let shard = Shard::new(Limits::default(), 10, 1_000, false);
+        let shard =
+            Shard::new(Limits::default(), Keep { sessions_max: 10, bytes_max: u64::MAX, idle_ms_max: 1_000 }, false);
         let driver = tokio::spawn(run(shard, wiring));
         let (bad, bad_answered) = read(&gate, "bad");
         let (good, good_answered) = read(&gate, "good");

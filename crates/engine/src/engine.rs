@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 use crate::driver::{self, Waiter, Wiring, clock};
 use crate::feed::Feed;
 use crate::gate::Gate;
-use crate::shard::{Answer, Event, Reply, Request, RequestKind, Shard, Snapshot};
+use crate::shard::{Answer, Event, Keep, Reply, Request, RequestKind, Shard, Snapshot};
 use crate::subscription::{READS_MAX, Subscription};
 use crate::sweeper::Sweeper;
 use crate::writer::Health;
@@ -94,8 +94,13 @@ impl Engine {
                 resident: Arc::clone(&resident),
                 _ended: ended.clone(),
             };
-            let resident_max = options.resident_sessions_max.div_ceil(shards);
-            let shard = Shard::new(options.limits.clone(), resident_max, options.idle_ms_max, options.trace);
+            let keep = Keep {
+                sessions_max: options.resident_sessions_max.div_ceil(shards),
+                // With less room than the longest session needs, its messages would wait for it to be loaded each time.
+                bytes_max: (options.resident_bytes_max / shards as u64).max(options.limits.session_bytes_max),
+                idle_ms_max: options.idle_ms_max,
+            };
+            let shard = Shard::new(options.limits.clone(), keep, options.trace);
             tasks.push(runtime.spawn(driver::run(shard, wiring)).abort_handle());
             handles.push(ShardHandle { events: std::sync::RwLock::new(Some(events)), resident });
         }

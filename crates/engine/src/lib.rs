@@ -35,5 +35,5 @@ pub use loader::{Load, LoadResult, Loaded, load};
 pub use observer::{Observer, Silent};
 pub use options::Options;
 pub use registry::{Registry, RegistryError};
-pub use shard::{Answer, Effect, Event, Outgoing, Reply, Request, RequestKind, Shard, Snapshot};
+pub use shard::{Answer, Effect, Event, Keep, Outgoing, Reply, Request, RequestKind, Shard, Snapshot};
 pub use subscription::{Subscription, SubscriptionError};

@@ -13,6 +13,9 @@ pub struct Options {
     pub bytes_in_flight_max: u64,
     /// Sessions kept in memory at once, over all shards.
     pub resident_sessions_max: usize,
+    /// What they may take of memory together, in bytes, by an estimate from above; each shard may keep one session of
+    /// the longest kind whatever this says.
+    pub resident_bytes_max: u64,
     /// How long an open session nobody touches stays in memory.
     pub idle_ms_max: i64,
     /// Envelopes a subscriber may fall behind before it is dropped; 8 MiB of them at most.
@@ -31,6 +34,7 @@ impl Default for Options {
             requests_in_flight_max: 16_384,
             bytes_in_flight_max: 256 * 1024 * 1024,
             resident_sessions_max: 100_000,
+            resident_bytes_max: 1024 * 1024 * 1024,
             idle_ms_max: 300_000,
             subscriber_buffer: 256,
             watcher_buffer: 1024,

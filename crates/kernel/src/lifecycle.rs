@@ -5,7 +5,6 @@ use macp_wire::history::v1::{Entry, ExpiryCause, Terminal, TtlExpired, entry};
 use macp_wire::v1::{SessionCancelPayload, SessionResumePayload, SessionSuspendPayload};
 
 use crate::decide::{Accepted, Change, Verdict, due, expired};
-use crate::policy::evaluate::may_commit;
 use crate::session::{Position, Session, State};
 use crate::{Caller, Command, Credential, Input, Profile, REASON_BYTES_MAX, Rejection, SUSPENSIONS_MAX};
 
@@ -135,10 +134,7 @@ fn authorized<'a>(
             Profile::Standard => Err(Rejection::unauthenticated("a standard session needs a credential")),
         };
     };
-    let allowed = by_role
-        || identity == binding.initiator
-        || (binding.mode.spec().commits_by_policy
-            && may_commit(&binding.policy, &binding.initiator, &binding.roster, identity));
+    let allowed = by_role || identity == binding.initiator || session.is_ended_by(identity);
     if !allowed {
         return Err(Rejection::forbidden(format!("{identity:?} may not {action} this session")));
     }

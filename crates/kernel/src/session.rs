@@ -10,7 +10,8 @@ use macp_wire::v1::{ParticipantActivity, SessionMetadata, SessionState};
 use sha2::{Digest, Sha256};
 use smol_str::SmolStr;
 
-use crate::{ACTIVITY_SHOWN_MAX, Binding, Credential, Profile, Suspension, mode};
+use crate::policy::evaluate::may_commit;
+use crate::{ACTIVITY_SHOWN_MAX, Binding, Caller, Credential, Profile, Suspension, mode};
 
 /// Where a session stands in its life. Terminal states are final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +77,10 @@ pub struct Position {
     pub sequence: u64,
 }
 
+/// What a session takes of memory that holds nothing yet, and what is kept of a message beside its text, in bytes.
+const WEIGHT_EMPTY: u64 = 2048;
+const WEIGHT_PER_MESSAGE: u64 = 64;
+
 /// Time changes nothing any more.
 pub(crate) const NEVER: i64 = i64::MAX;
 
@@ -137,6 +142,13 @@ impl Session {
         self.ordinal
     }
 
+    /// What it takes of memory at most, in bytes, roughly: its parts, and all it was sent, though not all of that is kept.
+    pub fn weight(&self) -> u64 {
+        let per_message = self.ordinal.saturating_mul(WEIGHT_PER_MESSAGE);
+        let policy = self.binding.policy.descriptor.rules.len() as u64;
+        WEIGHT_EMPTY.saturating_add(self.bytes).saturating_add(per_message).saturating_add(policy)
+    }
+
     pub fn started_at_ms(&self) -> i64 {
         self.started_at_ms
     }
@@ -192,17 +204,23 @@ impl Session {
     }
 
     /// Whether a caller may know how the session stands: those who take part, by its start, by its roster or because
-    /// anyone may join it, and everybody in local development.
-    pub fn shows_itself_to(&self, credential: &Credential) -> bool {
+    /// anyone may join it, those who may end or hold it, and everybody in local development.
+    pub fn shows_itself_to(&self, caller: &Caller) -> bool {
         let Binding { profile, roster, initiator, .. } = &self.binding;
-        match credential {
-            Credential::Absent => true,
-            Credential::Identity(identity) => {
-                let open = *profile == Profile::Classic && roster.is_empty();
-                open || *initiator == *identity || roster.contains(identity)
-            }
-            Credential::Refused(_) => false,
-        }
+        let identity = match &caller.credential {
+            Credential::Absent => return true,
+            Credential::Identity(identity) => identity,
+            Credential::Refused(_) => return false,
+        };
+        let open = *profile == Profile::Classic && roster.is_empty();
+        let by_role = caller.scope.may_cancel || caller.scope.may_suspend;
+        open || by_role || roster.contains(identity) || *initiator == *identity || self.is_ended_by(identity)
+    }
+
+    /// Whether its policy lets somebody commit who did not start it.
+    pub(crate) fn is_ended_by(&self, identity: &str) -> bool {
+        let Binding { mode, policy, roster, initiator, .. } = &self.binding;
+        mode.spec().commits_by_policy && may_commit(policy, initiator, roster, identity)
     }
 
     /// What GetSession tells.

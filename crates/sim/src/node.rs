@@ -36,7 +36,7 @@ enum Source {
 impl Node {
     pub(crate) fn new(plan: &Plan) -> Self {
         Node {
-            shard: Shard::new(plan.limits.clone(), plan.resident_max, plan.idle_ms_max, plan.traced),
+            shard: Shard::new(plan.limits.clone(), plan.keep(), plan.traced),
             requests: VecDeque::new(),
             appended: VecDeque::new(),
             loads: Vec::new(),

@@ -2,6 +2,7 @@
 //!
 //! A fault that is always possible hides what happens without it, so every kind is left out of some runs altogether.
 
+use macp_engine::Keep;
 use macp_kernel::Limits;
 
 use crate::random::Random;
@@ -11,6 +12,7 @@ pub(crate) struct Plan {
     pub(crate) shards: usize,
     pub(crate) clients: usize,
     pub(crate) resident_max: usize,
+    pub(crate) resident_bytes_max: u64,
     pub(crate) idle_ms_max: i64,
     pub(crate) limits: Limits,
     /// Sessions clients talk to at a time.
@@ -83,7 +85,13 @@ impl Plan {
             traced: random.chance(700),
             rates: Rates::draw(random),
             weights: Weights::draw(random),
+            resident_bytes_max: *random.pick(&[5_000, 20_000, u64::MAX]),
         }
+    }
+
+    /// What a shard keeps in memory.
+    pub(crate) fn keep(&self) -> Keep {
+        Keep { sessions_max: self.resident_max, bytes_max: self.resident_bytes_max, idle_ms_max: self.idle_ms_max }
     }
 }
 

@@ -212,9 +212,6 @@ impl World {
                     }
                 }
                 Effect::Send(Outgoing::Answer(number, result)) => self.answer(number, result)?,
-                Effect::Send(Outgoing::Read { reply, after, .. }) => {
-                    self.answer(reply, Ok(Answer::Read(Some(after))))?;
-                }
                 Effect::Send(Outgoing::Lifecycle(lifecycle)) => self.oracle.announce(&lifecycle)?,
                 Effect::Send(Outgoing::Trace(event)) => self.oracle.trace(&event)?,
             }

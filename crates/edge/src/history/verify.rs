@@ -1,4 +1,4 @@
-//! VerifySession: hash chain and signatures of one session.
+//! VerifySession: hash chain, index row and signatures of one session.
 
 use bytes::Bytes;
 use macp_archive::{Bad, Source};

@@ -57,16 +57,22 @@ enum Place {
 /// may have so many sessions open and no more. The last may take a while, and what follows on a stream must not
 /// overtake the start.
 pub(super) async fn receive(ctx: &Context, access: &Access, envelope: &Envelope) -> Received {
-    let (refused, retry_after) = match door(envelope, &access.caller, ctx.engine.limits()) {
-        Door::Refused(rejection) => (Some(rejection), None),
-        Door::Unclear => (None, None),
-        Door::Passed(sender) => match take_rate(ctx, sender, envelope) {
-            Ok(()) => (None, None),
-            Err(retry_after) => (Some(over_rate()), Some(retry_after)),
-        },
-    };
-    let mut received = Received { refused, retry_after, place: Place::Free };
-    if let (Some(open_max), None) = (access.open_sessions_max, &received.refused)
+    let mut received = Received { refused: None, retry_after: None, place: Place::Free };
+    match door(envelope, &access.caller, ctx.engine.limits()) {
+        Door::Refused(rejection) => {
+            received.refused = Some(rejection);
+            return received;
+        }
+        // Its session refuses it. A start that is malformed opens none, and needs no place.
+        Door::Unclear => return received,
+        Door::Passed(sender) => {
+            if let Err(retry_after) = take_rate(ctx, sender, envelope) {
+                (received.refused, received.retry_after) = (Some(over_rate()), Some(retry_after));
+                return received;
+            }
+        }
+    }
+    if let Some(open_max) = access.open_sessions_max
         && envelope.message_type == SESSION_START
     {
         // Boxed like the other waits that few requests have, so that a request does not carry the room for them.
@@ -136,7 +142,7 @@ pub(super) async fn answer(
     if let Err(error) = &result {
         report(&subject.session_id, error);
     }
-    let ack = subject.answered(result, access.local, retry_after, ctx.engine.now_ms());
+    let ack = subject.answered(result, access.sees_all(), retry_after, ctx.engine.now_ms());
     count(ctx, &ack);
     if place == Place::Claimed {
         Box::pin(settle(ctx, access, &ack)).await;

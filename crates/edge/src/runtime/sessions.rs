@@ -77,7 +77,7 @@ pub(super) async fn control(
         report(&session_id, error);
     }
     let subject = Subject { session_id, message_id: String::new() };
-    Ok(Some(subject.answered(result, access.local, None, ctx.engine.now_ms())))
+    Ok(Some(subject.answered(result, access.sees_all(), None, ctx.engine.now_ms())))
 }
 
 pub(super) async fn list(

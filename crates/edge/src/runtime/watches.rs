@@ -68,8 +68,9 @@ pub(super) fn sessions(ctx: &Arc<Context>, access: Access) -> Outbound<WatchSess
     let drain = ctx.drain.clone();
     let ctx = Arc::clone(ctx);
     produce_until_drained(&drain, |sink| async move {
-        let mut watch = Watch { access, sink, live, joined_at_ms, told: HashSet::new() };
+        let mut watch = Watch { access, sink, live, joined_at_ms, told: HashSet::new(), told_until_ms: None };
         watch.sync(&ctx).await?;
+        watch.told_until_ms = Some(ctx.engine.now_ms().saturating_add(ANNOUNCED_WITHIN_MS));
         loop {
             let lifecycle = next(&mut watch.live).await?;
             watch.tell(&lifecycle).await?;
@@ -85,6 +86,8 @@ struct Watch {
     joined_at_ms: i64,
     /// Told of by the sync, and young enough to be announced on the live feed as well.
     told: HashSet<Arc<str>>,
+    /// When nothing of that is announced any more; none during the sync, which may take long.
+    told_until_ms: Option<i64>,
 }
 
 impl Watch {
@@ -113,7 +116,8 @@ impl Watch {
         }
     }
 
-    /// What the live feed has by now. A session that is new and beyond where the sync has come is the sync's to tell of.
+    /// What the live feed has by now. Of a session beyond where the sync has come the sync will tell as it stands, unless
+    /// it has ended.
     async fn tell_of_meanwhile(&mut self, reached: &str) -> Result<(), Status> {
         loop {
             let lifecycle = match self.live.try_recv() {
@@ -122,14 +126,24 @@ impl Watch {
                 Err(TryRecvError::Lagged(_)) => return Err(status::lagged()),
                 Err(TryRecvError::Closed) => return Err(status::shutting_down()),
             };
-            if lifecycle.event != LifecycleEvent::Created || lifecycle.session.session_id.as_str() <= reached {
-                self.tell(&lifecycle).await?;
+            let is_beyond = lifecycle.session.session_id.as_str() > reached;
+            match lifecycle.event {
+                LifecycleEvent::Created | LifecycleEvent::Suspended | LifecycleEvent::Resumed if is_beyond => continue,
+                LifecycleEvent::Resolved | LifecycleEvent::Expired | LifecycleEvent::Cancelled
+                    if is_beyond && self.access.sees(&lifecycle.session) =>
+                {
+                    let session = lifecycle.session.clone();
+                    let started_at_ms = session.started_at_unix_ms;
+                    self.sink.send(response(EventType::Created, session, started_at_ms)).await?;
+                }
+                _ => {}
             }
+            self.tell(&lifecycle).await?;
         }
     }
 
     async fn tell(&mut self, lifecycle: &Lifecycle) -> Result<(), Status> {
-        if lifecycle.observed_at_ms > self.joined_at_ms.saturating_add(ANNOUNCED_WITHIN_MS) {
+        if self.told_until_ms.is_some_and(|until| lifecycle.observed_at_ms > until) {
             self.told = HashSet::new();
         }
         if !self.access.sees(&lifecycle.session) {

@@ -53,7 +53,8 @@ pub(super) async fn replay(
     .await
 }
 
-/// Counted as it grows, without its ends; those are short, and counted here.
+/// Counted as it grows, without the two resolutions and the denials at its ends; they are bounded by the limits on
+/// payloads and policies, and counted here.
 fn check_length(answer: WhatIfReplayResponse) -> Result<WhatIfReplayResponse, Status> {
     if answer.encoded_len() <= ANSWER_BYTES_MAX { Ok(answer) } else { Err(too_long()) }
 }

@@ -202,6 +202,9 @@ async fn ext_6_roles_entitle_to_what_is_configured_and_to_nothing_else() {
         forbidden(edge.suspend_as(powerless, &sid(1)).await);
     }
     assert!(edge.suspend_as(&sven, &sid(1)).await.expect("may").ok);
+    // Who may hold a session is told how it stands.
+    let again = edge.suspend_as(&sven, &sid(1)).await.expect("an Ack");
+    assert_eq!((again.ok, again.session_state()), (false, SessionState::Suspended));
     forbidden(edge.resume_as(&cora, &sid(1)).await);
     assert!(edge.resume_as(&sven, &sid(1)).await.expect("may").ok);
     assert!(edge.cancel_as(&cora, &sid(1)).await.expect("may").ok);

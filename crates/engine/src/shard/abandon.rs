@@ -9,12 +9,12 @@ use crate::Error;
 impl<R> Shard<R> {
     /// Lets go of a session whose slot may be half changed.
     pub(crate) fn abandon(&mut self, session_id: &str, effects: &mut Vec<Effect<R>>) {
-        let Some((session_id, mut slot)) = self.slots.remove_entry(session_id) else {
+        let Some((session_id, mut slot)) = self.slots.remove(session_id) else {
             return;
         };
         slot.settle();
         if let Some(pending) = slot.pending_mut().map(std::mem::take) {
-            effects.extend(fail(pending.outgoing, &Error::Internal));
+            effects.extend(fail(pending.outgoing, &Error::Internal, None));
         }
         effects.extend(slot.waiting.drain(..).map(|request| request.failed(Error::Internal)));
         if !slot.flights.is_empty() {
@@ -27,7 +27,7 @@ impl<R> Shard<R> {
 mod tests {
     use macp_kernel::Limits;
 
-    use super::super::{Answer, Event, Outgoing, Request, RequestKind};
+    use super::super::{Answer, Event, Keep, Outgoing, Request, RequestKind};
     use super::*;
     use crate::loader::{Load, LoadResult};
 
@@ -50,7 +50,8 @@ mod tests {
 
     #[test]
     fn what_a_load_of_before_still_brings_is_not_taken() {
-        let mut shard = Shard::new(Limits::default(), 10, 1_000, false);
+        let mut shard =
+            Shard::new(Limits::default(), Keep { sessions_max: 10, bytes_max: u64::MAX, idle_ms_max: 1_000 }, false);
         let stale = read(&mut shard, 1);
         let mut effects = Vec::new();
         shard.abandon("s", &mut effects);

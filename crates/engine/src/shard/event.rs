@@ -80,13 +80,6 @@ pub enum Effect<R> {
 #[derive(Debug)]
 pub enum Outgoing<R> {
     Answer(R, Result<Answer, Error>),
-    /// The answer to a read at which something was due, and what was true before it: if what was due cannot be written,
-    /// that still is.
-    Read {
-        reply: R,
-        after: Box<Snapshot>,
-        before: Box<Snapshot>,
-    },
     Lifecycle(Box<Lifecycle>),
     Trace(Box<trace::Event>),
 }
@@ -122,7 +115,7 @@ impl Reply {
             settled,
             state: session.map(Session::state),
             profile: session.map(|session| session.binding().profile),
-            concerns_caller: session.is_some_and(|session| session.shows_itself_to(&caller.credential)),
+            concerns_caller: session.is_some_and(|session| session.shows_itself_to(caller)),
         }
     }
 }

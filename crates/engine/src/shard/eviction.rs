@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::Shard;
+use super::{Keep, Shard};
 
 /// Slots looked at in one go, so that a look takes no time to speak of however many sessions there are.
 const LOOKED_AT_MAX: usize = 4096;
@@ -30,9 +30,9 @@ impl<R> Shard<R> {
             };
             let long = slot.session().is_some_and(|session| session.sequence() > LONG_ENTRIES);
             let idle_ms_max = match (slot.has_ended(), long) {
-                (true, _) => ENDED_IDLE_MS_MAX.min(self.idle_ms_max),
-                (false, false) => self.idle_ms_max,
-                (false, true) => self.idle_ms_max.saturating_mul(LONG_IDLE_FACTOR),
+                (true, _) => ENDED_IDLE_MS_MAX.min(self.keep.idle_ms_max),
+                (false, false) => self.keep.idle_ms_max,
+                (false, true) => self.keep.idle_ms_max.saturating_mul(LONG_IDLE_FACTOR),
             };
             if slot.is_quiet() && now.saturating_sub(slot.touched_at_ms) > idle_ms_max {
                 self.slots.remove(&session_id);
@@ -45,7 +45,7 @@ impl<R> Shard<R> {
     /// Forgets sessions over the bound: round after round, whatever nobody touched since the round before.
     pub(super) fn evict_surplus(&mut self) {
         let mut looks = self.rounds.len().saturating_mul(2).min(LOOKED_AT_MAX);
-        while self.slots.len() > self.resident_max && looks > 0 {
+        while self.is_over_bound() && looks > 0 {
             looks -= 1;
             let Some(session_id) = self.rounds.pop_front() else {
                 return;
@@ -59,6 +59,12 @@ impl<R> Shard<R> {
                 self.rounds.push_back(session_id);
             }
         }
+    }
+
+    /// A session that is too heavy by itself stays: it would be loaded again for its next message.
+    fn is_over_bound(&self) -> bool {
+        let Keep { sessions_max, bytes_max, .. } = self.keep;
+        self.slots.len() > sessions_max || (self.slots.bytes() > bytes_max && self.slots.len() > 1)
     }
 
     /// A failed write takes a session out of memory and leaves its place in the rounds behind; when it is loaded again
@@ -80,7 +86,7 @@ mod tests {
     use macp_ledger::{Failure, FailureKind, Hash};
     use macp_wire::v1::Envelope;
 
-    use super::super::{Effect, Event, Request, RequestKind, Shard};
+    use super::super::{Effect, Event, Keep, Request, RequestKind, Shard};
     use super::SPARE_PLACES;
     use crate::loader::Loaded;
 
@@ -99,12 +105,40 @@ mod tests {
         }
     }
 
+    /// Brings a session into memory by a read.
+    fn load(shard: &mut Shard<()>, session_id: &str) {
+        let mut effects = Vec::new();
+        let read = Request { session_id: session_id.into(), kind: RequestKind::Read, reply: () };
+        shard.step(Event::Request(read), 1, &mut effects);
+        let Some(Effect::Load(load)) = effects.pop() else { panic!("no load of {session_id}") };
+        let mut session = None;
+        step(&mut session, &command("SessionStart"), 1, &Limits::default());
+        let loaded = Loaded { session: session.expect("started"), hash: Hash::from_bytes([0; 32]) };
+        shard.step(Event::Loaded { load, result: Ok(Some(Box::new(loaded))) }, 1, &mut effects);
+        shard.flush(&mut effects);
+    }
+
+    #[test]
+    fn sessions_that_are_too_heavy_together_are_let_go_and_one_stays() {
+        for (bytes_max, stay) in [(u64::MAX, 8), (7_000, 3), (1, 1), (0, 1)] {
+            let keep = Keep { sessions_max: 8, bytes_max, idle_ms_max: 1_000 };
+            let mut shard = Shard::new(Limits::default(), keep, false);
+            for number in 0..20 {
+                load(&mut shard, &format!("s{number}"));
+            }
+            assert_eq!(shard.resident(), stay, "{bytes_max}");
+            let weight = shard.slots.bytes();
+            assert!(weight <= bytes_max.max(4_096) && weight > 2_048 * stay as u64, "{weight}");
+        }
+    }
+
     #[test]
     fn a_store_that_keeps_failing_costs_no_memory() {
         let mut session = None;
         step(&mut session, &command("SessionStart"), 1, &Limits::default());
         let session = session.expect("started");
-        let mut shard = Shard::new(Limits::default(), 10, 1_000, false);
+        let mut shard =
+            Shard::new(Limits::default(), Keep { sessions_max: 10, bytes_max: u64::MAX, idle_ms_max: 1_000 }, false);
         for _ in 0..1_000 {
             let mut effects = Vec::new();
             let kind = RequestKind::Command(Box::new(command("Message")));

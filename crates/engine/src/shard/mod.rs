@@ -20,9 +20,10 @@ mod event;
 mod eviction;
 mod presume;
 mod slot;
+mod slots;
 mod unloaded;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -34,6 +35,7 @@ use prost::Message;
 
 pub use event::{Answer, Effect, Event, Outgoing, Reply, Request, RequestKind, Snapshot};
 use slot::{Flight, Loads, Resident, Slot, seal};
+use slots::Slots;
 
 use crate::loader::{Load, LoadResult};
 use crate::{Error, Lifecycle, LifecycleEvent};
@@ -44,28 +46,36 @@ const WAITING_MAX: usize = 4096;
 /// The state machine. `R` is where an answer goes: a channel in production, a number in the simulator.
 #[derive(Debug)]
 pub struct Shard<R> {
-    slots: HashMap<Arc<str>, Slot<R>>,
+    slots: Slots<R>,
     /// Sessions with something decided since the last flush.
     unflushed: Vec<Arc<str>>,
     loads: Loads,
     /// Sessions in memory, in the order in which eviction looks at them.
     rounds: VecDeque<Arc<str>>,
     limits: Limits,
-    resident_max: usize,
-    idle_ms_max: i64,
+    keep: Keep,
     trace: bool,
 }
 
+/// How much a shard keeps in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Keep {
+    pub sessions_max: usize,
+    /// What all of them together may weigh; one session may weigh more.
+    pub bytes_max: u64,
+    /// How long an open session nobody touches stays.
+    pub idle_ms_max: i64,
+}
+
 impl<R> Shard<R> {
-    pub fn new(limits: Limits, resident_max: usize, idle_ms_max: i64, trace: bool) -> Self {
+    pub fn new(limits: Limits, keep: Keep, trace: bool) -> Self {
         Shard {
-            slots: HashMap::new(),
+            slots: Slots::new(),
             unflushed: Vec::new(),
             loads: Loads::default(),
             rounds: VecDeque::new(),
             limits,
-            resident_max: resident_max.max(1),
-            idle_ms_max,
+            keep: Keep { sessions_max: keep.sessions_max.max(1), ..keep },
             trace,
         }
     }
@@ -89,6 +99,7 @@ impl<R> Shard<R> {
     /// Sends off what was decided since the last flush: one append per session.
     pub fn flush(&mut self, effects: &mut Vec<Effect<R>>) {
         for session_id in std::mem::take(&mut self.unflushed) {
+            self.slots.weigh(&session_id);
             let Some(slot) = self.slots.get_mut(&session_id) else {
                 continue;
             };
@@ -168,6 +179,7 @@ impl<R> Shard<R> {
         if self.slots.get(&session_id).is_some_and(Slot::is_absent) {
             self.slots.remove(&session_id);
         } else {
+            self.slots.weigh(&session_id);
             self.rounds.push_back(session_id);
             self.tidy_rounds();
         }
@@ -176,7 +188,7 @@ impl<R> Shard<R> {
     /// Decides a request on a resident session.
     fn decide(&mut self, request: Request<R>, now: i64, effects: &mut Vec<Effect<R>>) {
         let slot = self.slots.get_mut(&request.session_id).expect("the session is resident");
-        let nothing_under_way = slot.flights.is_empty();
+        slot.keep_before(now);
         let resident = slot.resident_mut().expect("the session is resident");
         let Request { session_id, kind, reply } = request;
         let (command, reads) = match kind {
@@ -185,12 +197,6 @@ impl<R> Shard<R> {
             RequestKind::Read => (Box::new(touch()), true),
         };
         let after_sequence = resident.session.as_ref().map_or(0, Session::sequence);
-        let stored = nothing_under_way && resident.pending.index.is_none();
-        let before = resident
-            .session
-            .as_ref()
-            .filter(|session| reads && stored && now > session.position().quiet_until_ms)
-            .map(|session| Box::new(Snapshot::of(session)));
         let outcome = step(&mut resident.session, &command, now, &self.limits);
         let decided_something = !outcome.entries.is_empty();
         let was_unflushed = resident.pending.index.is_some();
@@ -210,13 +216,11 @@ impl<R> Shard<R> {
             let limits = &self.limits;
             Box::new(trace::Event::new(now, &session_id, after_sequence, &command, limits, verdict))
         });
-        let outgoing = lifecycle.into_iter().map(Outgoing::lifecycle).chain(trace.map(Outgoing::Trace)).chain(
-            std::iter::once(match (answer, before) {
-                (Answer::Read(Some(after)), Some(before)) => Outgoing::Read { reply, after, before },
-                (answer, _) => Outgoing::Answer(reply, Ok(answer)),
-            }),
+        let answer = std::iter::once(Outgoing::Answer(reply, Ok(answer)));
+        slot.send(
+            lifecycle.into_iter().map(Outgoing::lifecycle).chain(trace.map(Outgoing::Trace)).chain(answer),
+            effects,
         );
-        slot.send(outgoing, effects);
         if decided_something && !was_unflushed {
             self.unflushed.push(session_id);
         }
@@ -233,6 +237,7 @@ impl<R> Shard<R> {
         let flight = slot.flights.pop_front().expect("an append answers a flight");
         match result {
             Ok(()) => {
+                slot.before = None;
                 // Whoever waits for an answer sends nothing more before it; subscribers can be many.
                 effects.extend(flight.outgoing.into_iter().map(Effect::Send));
                 effects.push(Effect::Publish { session_id: Arc::clone(&session_id), records: flight.records });
@@ -246,12 +251,14 @@ impl<R> Shard<R> {
                 return;
             }
             Err(error) => {
+                // A conflict shows that somebody else wrote: what is in memory is not true any more.
+                let before = slot.before.take().filter(|_| matches!(error, AppendError::Failed(_)));
                 let error = Error::Write(write_failure(&error));
                 slot.settle();
-                effects.extend(fail(flight.outgoing, &error));
+                effects.extend(fail(flight.outgoing, &error, before.as_deref()));
                 // What was decided on top and not yet sent off falls with it.
                 if let Some(pending) = slot.pending_mut().map(std::mem::take) {
-                    effects.extend(fail(pending.outgoing, &error));
+                    effects.extend(fail(pending.outgoing, &error, before.as_deref()));
                 }
             }
         }
@@ -292,7 +299,11 @@ impl<R> Shard<R> {
 
     /// Lets what time has made due happen to a session in memory.
     fn touch(&mut self, session_id: &Arc<str>, now: i64) {
-        let Some(resident) = self.slots.get_mut(session_id).and_then(Slot::resident_mut) else {
+        let Some(slot) = self.slots.get_mut(session_id) else {
+            return;
+        };
+        slot.keep_before(now);
+        let Some(resident) = slot.resident_mut() else {
             return;
         };
         let Some(session) = &resident.session else {
@@ -389,15 +400,19 @@ fn decide_absent<R>(request: Request<R>, now: i64, limits: &Limits, trace: bool)
     effects
 }
 
-/// Turns answers into errors, but for what can be told all the same; what watchers and traces would have heard never
-/// happened.
-fn fail<R>(outgoing: Vec<Outgoing<R>>, error: &Error) -> impl Iterator<Item = Effect<R>> {
-    outgoing.into_iter().filter_map(move |outgoing| match outgoing {
-        Outgoing::Answer(reply, _) => Some(Effect::Send(Outgoing::Answer(reply, Err(error.clone())))),
-        Outgoing::Read { reply, before, .. } => {
-            Some(Effect::Send(Outgoing::Answer(reply, Ok(Answer::Read(Some(before))))))
-        }
-        Outgoing::Lifecycle(_) | Outgoing::Trace(_) => None,
+/// Turns answers into errors, but for reads where it is known what was true before: that still is. What watchers and
+/// traces would have heard never happened.
+fn fail<R>(outgoing: Vec<Outgoing<R>>, error: &Error, before: Option<&Snapshot>) -> impl Iterator<Item = Effect<R>> {
+    outgoing.into_iter().filter_map(move |outgoing| {
+        let (reply, answer) = match outgoing {
+            Outgoing::Answer(reply, answer) => (reply, answer),
+            Outgoing::Lifecycle(_) | Outgoing::Trace(_) => return None,
+        };
+        let answer = match (answer, before) {
+            (Ok(Answer::Read(_)), Some(before)) => Ok(Answer::Read(Some(Box::new(before.clone())))),
+            _ => Err(error.clone()),
+        };
+        Some(Effect::Send(Outgoing::Answer(reply, answer)))
     })
 }
 

@@ -61,7 +61,7 @@ impl<R> Shard<R> {
         let slot = self.slots.get_mut(&session_id).expect("a session being started has a slot");
         let command = slot.refute().expect("the session was presumed to be new");
         let reply = flight.outgoing.into_iter().find_map(|outgoing| match outgoing {
-            Outgoing::Answer(reply, _) | Outgoing::Read { reply, .. } => Some(reply),
+            Outgoing::Answer(reply, _) => Some(reply),
             Outgoing::Lifecycle(_) | Outgoing::Trace(_) => None,
         });
         let reply = reply.expect("a start has someone who waits for its answer");

@@ -8,7 +8,7 @@ use macp_kernel::{Command, Session};
 use macp_ledger::{Hash, IndexUpdate, Record, record};
 use macp_wire::history::v1::Entry;
 
-use super::{Effect, Outgoing, Request};
+use super::{Effect, Outgoing, Request, Snapshot};
 use crate::loader::{Load, Loaded};
 
 #[derive(Debug)]
@@ -16,6 +16,9 @@ pub(super) struct Slot<R> {
     phase: Phase<R>,
     /// Appends under way, oldest first.
     pub(super) flights: VecDeque<Flight<R>>,
+    /// What the store had when time made something due that is not written yet. If it cannot be written, those who read
+    /// meanwhile are told this.
+    pub(super) before: Option<Box<Snapshot>>,
     /// Requests for when the session is in memory.
     pub(super) waiting: VecDeque<Request<R>>,
     /// Of the load it waits for, if it waits for one.
@@ -23,6 +26,8 @@ pub(super) struct Slot<R> {
     pub(super) touched_at_ms: i64,
     /// Touched since eviction last looked.
     pub(super) touched: bool,
+    /// Of the session in memory, when it was last weighed.
+    pub(super) weight: u64,
 }
 
 /// Numbers the loads of a shard.
@@ -106,7 +111,28 @@ impl<R> Slot<R> {
     }
 
     fn new(phase: Phase<R>, now: i64) -> Self {
-        Slot { phase, flights: VecDeque::new(), waiting: VecDeque::new(), load: 0, touched_at_ms: now, touched: true }
+        Slot {
+            phase,
+            flights: VecDeque::new(),
+            before: None,
+            waiting: VecDeque::new(),
+            load: 0,
+            touched_at_ms: now,
+            touched: true,
+            weight: 0,
+        }
+    }
+
+    /// To be called before anything is decided: time may have made something due.
+    pub(super) fn keep_before(&mut self, now: i64) {
+        let Phase::Resident(resident) = &self.phase else {
+            return;
+        };
+        let is_stored = self.flights.is_empty() && resident.pending.index.is_none();
+        if let Some(session) = resident.session.as_ref().filter(|_| is_stored) {
+            let is_due = now > session.position().quiet_until_ms;
+            self.before = is_due.then(|| Box::new(Snapshot::of(session)));
+        }
     }
 
     pub(super) fn touch(&mut self, now: i64) {

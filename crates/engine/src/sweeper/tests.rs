@@ -11,7 +11,7 @@ use macp_wire::history::v1::Binding;
 use macp_wire::v1::SessionSuspendPayload;
 
 use super::*;
-use crate::shard::{Effect, Event, Shard};
+use crate::shard::{Effect, Event, Keep, Shard};
 
 /// Cannot be probed while told so.
 #[derive(Debug, Default)]
@@ -205,7 +205,8 @@ fn a_session_is_loaded_where_the_index_is_not_certain() {
         let append = Append { session_id: "s".into(), expected_sequence: 0, expected_hash: None, records, index };
         assert!(store.append(&[append]).remove(0).is_ok());
         let (mut sweeper, _) = sweeper(store);
-        let (mut shard, effects) = (Shard::<()>::new(Limits::default(), 1, 1_000, false), RefCell::new(Vec::new()));
+        let keep = Keep { sessions_max: 1, bytes_max: u64::MAX, idle_ms_max: 1_000 };
+        let (mut shard, effects) = (Shard::<()>::new(Limits::default(), keep, false), RefCell::new(Vec::new()));
         let shard = RefCell::new(&mut shard);
         let due = |head| shard.borrow_mut().step(Event::Due(head), 200, &mut effects.borrow_mut());
         sweeper.look(200, &due, &|| {});

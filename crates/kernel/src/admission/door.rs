@@ -26,7 +26,9 @@ pub enum Door<'a> {
 pub fn door<'a>(envelope: &'a Envelope, caller: &'a Caller, limits: &Limits) -> Door<'a> {
     let sender = match screen(envelope, caller, limits) {
         Ok(sender) => sender,
-        Err(refusal) if is_nobody(caller) || refusal.code == Code::Unauthenticated => return Door::Refused(refusal),
+        // By whose rules nobody is refused depends on what is known of the session, and a replay may know more.
+        Err(refusal) if is_nobody(caller) => return Door::Refused(Rejection { operational: true, ..refusal }),
+        Err(refusal) if refusal.code == Code::Unauthenticated => return Door::Refused(refusal),
         Err(_malformed) => return Door::Unclear,
     };
     match check_scope(envelope, caller) {
@@ -64,8 +66,14 @@ fn screen<'a>(envelope: &'a Envelope, caller: &'a Caller, limits: &Limits) -> Re
     let classic = || classic::screen_message(envelope, caller, limits);
     match &caller.credential {
         Credential::Absent => classic(),
-        // The session, which nobody has looked at yet, decides by which rules; what passes by either counts.
-        Credential::Identity(_) => standard().or_else(|_| classic()),
+        // The session, which nobody has looked at yet, decides by which rules: what passes by either counts, and who is
+        // refused for who it is has to be by both.
+        Credential::Identity(_) => standard().or_else(|by_standard| {
+            classic().map_err(|by_classic| match by_standard.code {
+                Code::Unauthenticated => by_classic,
+                _ => by_standard,
+            })
+        }),
         // Nobody, whom no session answers: as if it named none, by the rules that the mode it names is known in.
         Credential::Refused(_) if is_classic(envelope, limits) => classic(),
         Credential::Refused(_) => standard(),

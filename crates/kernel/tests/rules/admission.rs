@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use macp_kernel::{
-    Caller, Command, Credential, Door, Input, Limits, ProfileSetting, Registered, SignatureCheck, SignatureRule,
-    decide, door,
+    Caller, Command, Credential, Door, Input, Limits, ProfileSetting, Registered, Rejection, SignatureCheck,
+    SignatureRule, decide, door,
 };
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::codes::Code;
@@ -255,7 +255,22 @@ fn refused(judged: Door<'_>) -> &'static str {
     }
 }
 
-/// Nobody learns by a bad credential whether a session exists: it is refused whatever else is wrong.
+/// Who speaks for another is refused at the door only where every session would say so first.
+#[test]
+fn adm_1_the_door_does_not_get_ahead_of_the_standard_order() {
+    let alice = Caller::identified("alice");
+    let limits = Limits { profile: ProfileSetting::Auto, ..Limits::default() };
+    let spoofed = Envelope { mode: "macp.mode.decision.v1".into(), sender: "bob".into(), ..vote("m1", "p1") };
+    assert_eq!(refused(door(&spoofed, &alice, &limits)), "UNAUTHENTICATED");
+    for malformed in
+        [Envelope { message_id: String::new(), ..spoofed.clone() }, Envelope { mode: String::new(), ..spoofed.clone() }]
+    {
+        assert_eq!(door(&malformed, &alice, &limits), Door::Unclear, "{malformed:?}");
+    }
+}
+
+/// Nobody learns by a bad credential whether a session exists: it is refused whatever else is wrong. The order in which
+/// depends on what is known here of the session, so that a replay, which may know more, is not held to it.
 #[test]
 fn adm_1_no_session_answers_nobody() {
     let nobody = Caller { credential: Credential::Refused("bad token".into()), ..Caller::default() };
@@ -270,6 +285,9 @@ fn adm_1_no_session_answers_nobody() {
                 |malformed: bool| if by_standard && malformed { "INVALID_ENVELOPE" } else { "UNAUTHENTICATED" };
             assert_eq!(refused(door(&named, &nobody, &limits)), expected(mode.is_empty()), "{setting:?} {mode:?}");
             assert_eq!(refused(door(&unnamed, &nobody, &limits)), expected(true), "{setting:?} {mode:?}");
+            for envelope in [&named, &unnamed] {
+                assert!(matches!(door(envelope, &nobody, &limits), Door::Refused(Rejection { operational: true, .. })));
+            }
         }
     }
 }

@@ -67,9 +67,10 @@ async fn profile(ctx: &Context, access: &Access, first: &Frame) -> Result<Profil
     let by_credential = || if access.identity().is_some() { Profile::Standard } else { Profile::Classic };
     match (sessions::snapshot(ctx, session_id).await, first) {
         (Ok(session), _) => Ok(session.map_or_else(by_credential, |session| session.profile)),
-        // The envelope meets the same failure and is answered with it; a classic stream goes on after that.
-        (Err(_met_again), Frame::Envelope(..)) => Ok(by_credential()),
-        (Err(failure), Frame::Subscribe { .. }) => Err(failure),
+        // Without a credential the stream is a classic one: the envelope meets the same failure and is answered with it,
+        // and the stream goes on after that. Otherwise only the session could tell.
+        (Err(_met_again), Frame::Envelope(..)) if access.identity().is_none() => Ok(Profile::Classic),
+        (Err(failure), _) => Err(failure),
     }
 }
 

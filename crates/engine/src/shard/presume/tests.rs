@@ -1,14 +1,14 @@
 //! A start that was presumed to be new, driven by hand: what the append says decides.
 
 use macp_kernel::{Caller, Command, Limits, PROTOCOL_VERSION, Registered, SignatureCheck};
-use macp_ledger::{AppendError, Failure, FailureKind, Hash};
+use macp_ledger::{AppendError, Failure, FailureKind, Hash, Head};
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::v1::{Envelope, SessionState};
 use prost::Message;
 
 use super::*;
 use crate::loader::{Load, Loaded};
-use crate::{Error, Event};
+use crate::{Error, Event, Keep};
 
 fn command(message_type: &str, message_id: &str) -> Command {
     let payload = SessionStartPayload { ttl_ms: 60_000, ..SessionStartPayload::default() };
@@ -45,7 +45,13 @@ struct Out {
 
 impl Bench {
     fn new() -> Self {
-        Bench { shard: Shard::new(Limits::default(), 10, 1_000, false) }
+        Bench {
+            shard: Shard::new(
+                Limits::default(),
+                Keep { sessions_max: 10, bytes_max: u64::MAX, idle_ms_max: 1_000 },
+                false,
+            ),
+        }
     }
 
     fn step(&mut self, event: Event<u32>) -> Out {
@@ -66,9 +72,6 @@ impl Bench {
                 Effect::Append(_) => out.appends += 1,
                 Effect::Publish { .. } => out.published += 1,
                 Effect::Send(Outgoing::Answer(reply, answer)) => out.answers.push((reply, answer)),
-                Effect::Send(Outgoing::Read { reply, after, .. }) => {
-                    out.answers.push((reply, Ok(Answer::Read(Some(after)))));
-                }
                 Effect::Send(Outgoing::Lifecycle(_)) => out.lifecycle += 1,
                 Effect::Send(Outgoing::Trace(_)) => panic!("tracing is off"),
             }
@@ -202,22 +205,47 @@ fn a_start_that_is_abandoned_is_answered_and_its_append_still_lands() {
     assert_eq!(bench.shard.resident(), 0, "what comes next reads the history");
 }
 
-/// That the time has run out is so once it is written; if it cannot be, what was true before still is.
+/// That the time has run out is so once it is written; if it cannot be, what was true before still is. It makes no
+/// difference who found it out: a read, or the sweeper.
 #[test]
 fn a_read_that_finds_the_time_run_out_is_answered_whether_or_not_that_can_be_written() {
     let late = 100_000;
     let full = || AppendError::Failed(Failure::new(FailureKind::DiskFull, "append"));
-    for (result, expected) in [(Ok(()), SessionState::Expired), (Err(full()), SessionState::Open)] {
-        let mut bench = Bench::new();
-        bench.presume(1, "m1");
-        assert_eq!(bench.appended(Ok(())).answers.len(), 1);
-        let read = Request { session_id: "s".into(), kind: RequestKind::Read, reply: 2 };
-        let out = bench.step_at(Event::Request(read), late);
-        assert_eq!((out.appends, out.answers.len()), (1, 0), "it waits for the end to be written");
-        let out = bench.step_at(Event::Appended { session_id: "s".into(), result }, late);
-        match &out.answers[..] {
-            [(2, Ok(Answer::Read(Some(snapshot))))] => assert_eq!(snapshot.metadata.state(), expected),
-            other => panic!("not answered: {other:?}"),
+    let read = |reply| Event::Request(Request { session_id: "s".into(), kind: RequestKind::Read, reply });
+    let head = Head {
+        session_id: "s".into(),
+        sequence: 1,
+        hash: Hash::from_bytes([7; 32]),
+        open: true,
+        deadline_ms: 61_000,
+        state: 1,
+        summary: bytes::Bytes::new(),
+    };
+    for swept in [false, true] {
+        let conflict = AppendError::Conflict { expected: 1, found: 2 };
+        for (result, expected) in [
+            (Ok(()), Some(SessionState::Expired)),
+            (Err(full()), Some(SessionState::Open)),
+            // Somebody else has written, and what is in memory is not true any more.
+            (Err(conflict), None),
+        ] {
+            let mut bench = Bench::new();
+            bench.presume(1, "m1");
+            assert_eq!(bench.appended(Ok(())).answers.len(), 1);
+            let first = if swept { Event::Due(head.clone()) } else { read(2) };
+            assert_eq!(bench.step_at(first, late).appends, 1);
+            let out = bench.step_at(read(3), late);
+            assert_eq!((out.appends, out.answers.len()), (0, 0), "it waits for the end to be written");
+            let out = bench.step_at(Event::Appended { session_id: "s".into(), result }, late);
+            assert_eq!(out.answers.len(), if swept { 1 } else { 2 });
+            for (_, answer) in &out.answers {
+                let state = match answer {
+                    Ok(Answer::Read(Some(snapshot))) => Some(snapshot.metadata.state()),
+                    Ok(other) => panic!("not a session: {other:?}"),
+                    Err(_) => None,
+                };
+                assert_eq!(state, expected);
+            }
         }
     }
 }
