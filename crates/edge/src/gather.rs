@@ -126,16 +126,34 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_stops_in_the_middle_of_its_first_words_is_not_waited_for() {
-        for (first, ends) in [("", true), ("PRI * HTTP/2.0", true), ("GET /healthz HTTP/1.1\r\n\r\n", false)] {
+    async fn a_client_that_falls_silent_is_not_waited_for() {
+        let whole = "GET /healthz HTTP/1.1\r\n\r\n";
+        for (first, seconds) in [("", 30), ("PRI * HTTP/2.0", 30), (whole, 90)] {
             let (near, mut far) = duplex(64);
             let mut near = Gather::new(near, Greeting::within(Duration::from_secs(30)), None);
+            let began = tokio::time::Instant::now();
             far.write_all(first.as_bytes()).await.expect("written");
             let mut read = vec![0; first.len()];
             near.read_exact(&mut read).await.expect("read");
-            let more = tokio::time::timeout(Duration::from_secs(60), near.read_u8()).await;
-            let ended = matches!(more, Ok(Err(error)) if error.kind() == io::ErrorKind::TimedOut);
-            assert_eq!(ended, ends, "{first:?}");
+            let error = near.read_u8().await.expect_err("nothing more comes");
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{first:?}");
+            assert_eq!(began.elapsed().as_secs(), seconds, "{first:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_gives_signs_of_life_stays() {
+        let (near, mut far) = duplex(64);
+        let mut near = Gather::new(near, Greeting::within(Duration::from_secs(30)), None);
+        far.write_all(&[1; 24]).await.expect("written");
+        near.read_exact(&mut [0; 24]).await.expect("read");
+        for _ in 0..10 {
+            let sign = async {
+                tokio::time::sleep(Duration::from_secs(80)).await;
+                far.write_u8(1).await
+            };
+            let (heard, said) = tokio::join!(near.read_u8(), sign);
+            assert_eq!((heard.expect("heard"), said.expect("said")), (1, ()));
         }
     }
 
