@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use macp_archive::{FileError, Keys, Source, Verification, verify};
-use macp_ledger::{Filter, History, SqliteStore, Store};
+use macp_ledger::{Failure, Filter, History, SqliteStore, Store};
 use macp_wire::history::v1::VerifySessionResponse;
 use serde_json::json;
 
@@ -168,6 +168,12 @@ fn check_stored(store: &SqliteStore, session_id: &str, keys: &Keys) -> anyhow::R
     Ok(Some(verify(&mut Source::Store(history), keys, &mut |_| {})?.into()))
 }
 
+/// Whether a failure is one of the disk or the database, and no finding about what is stored there.
+fn is_of_the_store(error: &anyhow::Error) -> bool {
+    let mut failures = error.chain().filter_map(|cause| cause.downcast_ref::<Failure>());
+    failures.any(|failure| failure.kind().concerns_all())
+}
+
 /// Every session of a directory; bad ones are told one by one.
 fn all(directory: &Path, keys: &Keys, output: &Output) -> anyhow::Result<Finding> {
     let store = source::open_store(directory)?;
@@ -185,6 +191,7 @@ fn all(directory: &Path, keys: &Keys, output: &Output) -> anyhow::Result<Finding
             let found = match check_stored(&store, &head.session_id, keys) {
                 Ok(Some(found)) => found,
                 Ok(None) => continue,
+                Err(error) if is_of_the_store(&error) => return Err(error),
                 Err(error) => Found::as_a_whole(&causes(&error)),
             };
             sessions += 1;

@@ -23,6 +23,7 @@ mod schema;
 mod writer;
 
 use std::fs::{DirBuilder, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -245,7 +246,7 @@ impl Store for SqliteStore {
 fn create(directory: &Path) -> Result<(), Failure> {
     let failed = |source| Failure::from_io(format!("create data directory {}", directory.display()), source);
     if directory.is_dir() {
-        return Ok(());
+        return sync_name_of(directory).map_err(failed);
     }
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -262,6 +263,17 @@ fn create(directory: &Path) -> Result<(), Failure> {
         File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)?;
     }
     Ok(())
+}
+
+/// Whoever made the directory may not have synced its name, or have been killed before. A parent that must not be looked
+/// into was made by somebody else for us to find, and is theirs to look after.
+fn sync_name_of(directory: &Path) -> io::Result<()> {
+    let path = directory.canonicalize()?;
+    match path.parent().map(File::open) {
+        Some(Ok(parent)) => parent.sync_all(),
+        Some(Err(error)) if error.kind() != io::ErrorKind::PermissionDenied => Err(error),
+        Some(Err(_)) | None => Ok(()),
+    }
 }
 
 /// Every directory that gets a new name when this one is created, the outermost last.
