@@ -4,15 +4,12 @@ mod common;
 
 use std::path::Path;
 
-use bytes::Bytes;
 use common::{decision, export, store_with, verify_file};
 use macp_archive::{ExportFile, FileError, ImportError, Imported, Replay, Source, Unreadable, replay};
 use macp_kernel::replay::Options;
 use macp_kernel::{SignatureCheck, State};
-use macp_ledger::{
-    Append, AppendError, Document, Failure, FailureKind, Filter, Head, History, MemoryStore, PutMode, PutOutcome,
-    Record, Store,
-};
+use macp_ledger::contract::Around;
+use macp_ledger::{Append, Failure, FailureKind, History, MemoryStore, Record, Store};
 
 fn import(path: &Path, store: &dyn Store) -> Result<Imported, ImportError> {
     let checked = macp_archive::check_import(ExportFile::open(path).expect("an export"), &mut |_| {})?;
@@ -234,45 +231,13 @@ fn a_damaged_header_is_told_from_a_file_of_another_kind() {
 #[derive(Debug)]
 struct Broken(MemoryStore);
 
-impl Store for Broken {
-    fn append(&self, batch: &[Append]) -> Vec<Result<(), AppendError>> {
-        self.0.append(batch)
+impl Around for Broken {
+    fn inner(&self) -> &dyn Store {
+        &self.0
     }
-    fn head(&self, session_id: &str) -> Result<Option<Head>, Failure> {
-        self.0.head(session_id)
-    }
+
     fn read(&self, _: &str, _: u64, _: usize, _: usize) -> Result<Vec<Record>, Failure> {
         Err(Failure::new(FailureKind::Io, "read"))
-    }
-    fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure> {
-        self.0.list(after, limit, filter)
-    }
-    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<std::sync::Arc<str>>, Failure> {
-        self.0.due(now_ms, limit)
-    }
-    fn next_deadline(&self) -> Result<Option<i64>, Failure> {
-        self.0.next_deadline()
-    }
-    fn open_sessions(&self) -> Result<u64, Failure> {
-        self.0.open_sessions()
-    }
-    fn put_document(&self, kind: &str, key: &str, bytes: &[u8], mode: PutMode) -> Result<PutOutcome, Failure> {
-        self.0.put_document(kind, key, bytes, mode)
-    }
-    fn delete_document(&self, kind: &str, key: &str) -> Result<bool, Failure> {
-        self.0.delete_document(kind, key)
-    }
-    fn move_document(&self, kind: &str, key: &str, new_key: &str, bytes: &[u8]) -> Result<bool, Failure> {
-        self.0.move_document(kind, key, new_key, bytes)
-    }
-    fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
-        self.0.document(kind, key)
-    }
-    fn documents(&self, kind: &str, after_key: Option<&str>, limit: usize) -> Result<Vec<Document>, Failure> {
-        self.0.documents(kind, after_key, limit)
-    }
-    fn probe(&self) -> Result<(), Failure> {
-        self.0.probe()
     }
 }
 

@@ -14,7 +14,7 @@
 //! - [`store`]: what every store promises; [`memory`] and [`sqlite`] keep the promise.
 //! - [`documents`]: small documents that belong to no session, kept beside the histories.
 //! - [`history`]: reads one session page by page, checked. Loading, verifying and exporting all go through it.
-//! - `contract` (feature `contract`): the tests every store must pass.
+//! - `contract` (feature `contract`): the tests every store must pass, and a store around another for tests.
 
 pub mod chain;
 pub mod checker;

@@ -1,11 +1,9 @@
 //! Both stores keep the contract.
 
-use bytes::Bytes;
+use macp_ledger::contract::Around;
 use macp_ledger::contract::sample::Session;
 use macp_ledger::sqlite::{Options, SqliteStore};
-use macp_ledger::{
-    Append, AppendError, Document, Failure, Filter, Head, MemoryStore, PutMode, PutOutcome, Record, Store, contract,
-};
+use macp_ledger::{MemoryStore, Store, contract};
 use tempfile::TempDir;
 
 #[test]
@@ -57,64 +55,8 @@ impl Scratch {
     }
 }
 
-impl Store for Scratch {
-    fn append(&self, batch: &[Append]) -> Vec<Result<(), AppendError>> {
-        self.store.append(batch)
-    }
-
-    fn head(&self, session_id: &str) -> Result<Option<Head>, Failure> {
-        self.store.head(session_id)
-    }
-
-    fn read(&self, session_id: &str, after: u64, limit: usize, bytes_max: usize) -> Result<Vec<Record>, Failure> {
-        self.store.read(session_id, after, limit, bytes_max)
-    }
-
-    fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure> {
-        self.store.list(after, limit, filter)
-    }
-
-    fn created(&self, after: Option<&str>, limit: usize) -> Result<Vec<Head>, Failure> {
-        self.store.created(after, limit)
-    }
-
-    fn ended_up_to(&self) -> Result<Option<std::sync::Arc<str>>, Failure> {
-        self.store.ended_up_to()
-    }
-
-    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<std::sync::Arc<str>>, Failure> {
-        self.store.due(now_ms, limit)
-    }
-
-    fn next_deadline(&self) -> Result<Option<i64>, Failure> {
-        self.store.next_deadline()
-    }
-
-    fn open_sessions(&self) -> Result<u64, Failure> {
-        self.store.open_sessions()
-    }
-
-    fn put_document(&self, kind: &str, key: &str, bytes: &[u8], mode: PutMode) -> Result<PutOutcome, Failure> {
-        self.store.put_document(kind, key, bytes, mode)
-    }
-
-    fn delete_document(&self, kind: &str, key: &str) -> Result<bool, Failure> {
-        self.store.delete_document(kind, key)
-    }
-
-    fn move_document(&self, kind: &str, key: &str, new_key: &str, bytes: &[u8]) -> Result<bool, Failure> {
-        self.store.move_document(kind, key, new_key, bytes)
-    }
-
-    fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
-        self.store.document(kind, key)
-    }
-
-    fn documents(&self, kind: &str, after_key: Option<&str>, limit: usize) -> Result<Vec<Document>, Failure> {
-        self.store.documents(kind, after_key, limit)
-    }
-
-    fn probe(&self) -> Result<(), Failure> {
-        self.store.probe()
+impl Around for Scratch {
+    fn inner(&self) -> &dyn Store {
+        &self.store
     }
 }

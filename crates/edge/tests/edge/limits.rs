@@ -2,10 +2,8 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 
-use bytes::Bytes;
-use macp_ledger::{
-    Append, AppendError, Document, Failure, FailureKind, Filter, Head, MemoryStore, PutMode, PutOutcome, Record, Store,
-};
+use macp_ledger::contract::Around;
+use macp_ledger::{Append, AppendError, Failure, FailureKind, Filter, Head, MemoryStore, PutMode, PutOutcome, Store};
 use macp_rpc::runtime;
 use macp_wire::v1::{GetSessionRequest, ListModesRequest, ListSessionsRequest, SendRequest, WatchSessionsRequest};
 use tonic::Code;
@@ -116,7 +114,11 @@ impl Held {
     }
 }
 
-impl Store for Held {
+impl Around for Held {
+    fn inner(&self) -> &dyn Store {
+        &self.inner
+    }
+
     fn append(&self, batch: &[Append]) -> Vec<Result<(), AppendError>> {
         let mut state = self.state.lock().expect("not poisoned");
         state.waiting += 1;
@@ -130,25 +132,9 @@ impl Store for Held {
         self.inner.append(batch)
     }
 
-    fn head(&self, session_id: &str) -> Result<Option<Head>, Failure> {
-        self.inner.head(session_id)
-    }
-
-    fn read(&self, session_id: &str, after: u64, limit: usize, bytes_max: usize) -> Result<Vec<Record>, Failure> {
-        self.inner.read(session_id, after, limit, bytes_max)
-    }
-
     fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure> {
         self.set(|state| state.listed_max = state.listed_max.max(limit));
         self.inner.list(after, limit, filter)
-    }
-
-    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Arc<str>>, Failure> {
-        self.inner.due(now_ms, limit)
-    }
-
-    fn next_deadline(&self) -> Result<Option<i64>, Failure> {
-        self.inner.next_deadline()
     }
 
     fn open_sessions(&self) -> Result<u64, Failure> {
@@ -171,18 +157,6 @@ impl Store for Held {
             return Err(Failure::new(FailureKind::DiskFull, "writing a document"));
         }
         self.inner.delete_document(kind, key)
-    }
-
-    fn move_document(&self, kind: &str, key: &str, new_key: &str, bytes: &[u8]) -> Result<bool, Failure> {
-        self.inner.move_document(kind, key, new_key, bytes)
-    }
-
-    fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
-        self.inner.document(kind, key)
-    }
-
-    fn documents(&self, kind: &str, after_key: Option<&str>, limit: usize) -> Result<Vec<Document>, Failure> {
-        self.inner.documents(kind, after_key, limit)
     }
 
     fn probe(&self) -> Result<(), Failure> {

@@ -2,11 +2,9 @@
 
 use std::cell::RefCell;
 
-use bytes::Bytes;
 use macp_kernel::Limits;
-use macp_ledger::{
-    Append, Document, Failure, FailureKind, Filter, IndexUpdate, MemoryStore, PutMode, PutOutcome, Record, record,
-};
+use macp_ledger::contract::Around;
+use macp_ledger::{Append, Failure, FailureKind, IndexUpdate, MemoryStore, record};
 use macp_wire::history::v1::Binding;
 use macp_wire::v1::SessionSuspendPayload;
 
@@ -20,53 +18,9 @@ struct Probed {
     fails: std::sync::atomic::AtomicBool,
 }
 
-impl Store for Probed {
-    fn append(&self, batch: &[Append]) -> Vec<Result<(), macp_ledger::AppendError>> {
-        self.inner.append(batch)
-    }
-
-    fn head(&self, session_id: &str) -> Result<Option<Head>, Failure> {
-        self.inner.head(session_id)
-    }
-
-    fn read(&self, session_id: &str, after: u64, limit: usize, bytes_max: usize) -> Result<Vec<Record>, Failure> {
-        self.inner.read(session_id, after, limit, bytes_max)
-    }
-
-    fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure> {
-        self.inner.list(after, limit, filter)
-    }
-
-    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Arc<str>>, Failure> {
-        self.inner.due(now_ms, limit)
-    }
-
-    fn next_deadline(&self) -> Result<Option<i64>, Failure> {
-        self.inner.next_deadline()
-    }
-
-    fn open_sessions(&self) -> Result<u64, Failure> {
-        self.inner.open_sessions()
-    }
-
-    fn put_document(&self, kind: &str, key: &str, bytes: &[u8], mode: PutMode) -> Result<PutOutcome, Failure> {
-        self.inner.put_document(kind, key, bytes, mode)
-    }
-
-    fn delete_document(&self, kind: &str, key: &str) -> Result<bool, Failure> {
-        self.inner.delete_document(kind, key)
-    }
-
-    fn move_document(&self, kind: &str, key: &str, new_key: &str, bytes: &[u8]) -> Result<bool, Failure> {
-        self.inner.move_document(kind, key, new_key, bytes)
-    }
-
-    fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
-        self.inner.document(kind, key)
-    }
-
-    fn documents(&self, kind: &str, after_key: Option<&str>, limit: usize) -> Result<Vec<Document>, Failure> {
-        self.inner.documents(kind, after_key, limit)
+impl Around for Probed {
+    fn inner(&self) -> &dyn Store {
+        &self.inner
     }
 
     fn probe(&self) -> Result<(), Failure> {

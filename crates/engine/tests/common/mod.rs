@@ -4,12 +4,10 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use bytes::Bytes;
 use macp_engine::{Engine, Error, Options, Reply, Silent};
 use macp_kernel::{Caller, Command, Input, Registered, Settled, SignatureCheck};
-use macp_ledger::{
-    Append, AppendError, Document, Failure, FailureKind, Filter, Head, PutMode, PutOutcome, Record, Store,
-};
+use macp_ledger::contract::Around;
+use macp_ledger::{Append, AppendError, Failure, FailureKind, Head, PutMode, PutOutcome, Record, Store};
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::v1::Envelope;
 use prost::Message;
@@ -128,7 +126,11 @@ impl<S> Flaky<S> {
     }
 }
 
-impl<S: Store> Store for Flaky<S> {
+impl<S: Store> Around for Flaky<S> {
+    fn inner(&self) -> &dyn Store {
+        &self.inner
+    }
+
     fn append(&self, batch: &[Append]) -> Vec<Result<(), AppendError>> {
         self.pass();
         if self.broken.load(Ordering::SeqCst) {
@@ -153,22 +155,6 @@ impl<S: Store> Store for Flaky<S> {
         page
     }
 
-    fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure> {
-        self.inner.list(after, limit, filter)
-    }
-
-    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Arc<str>>, Failure> {
-        self.inner.due(now_ms, limit)
-    }
-
-    fn next_deadline(&self) -> Result<Option<i64>, Failure> {
-        self.inner.next_deadline()
-    }
-
-    fn open_sessions(&self) -> Result<u64, Failure> {
-        self.inner.open_sessions()
-    }
-
     fn put_document(&self, kind: &str, key: &str, bytes: &[u8], mode: PutMode) -> Result<PutOutcome, Failure> {
         if self.broken.load(Ordering::SeqCst) {
             return Err(Self::failure());
@@ -188,14 +174,6 @@ impl<S: Store> Store for Flaky<S> {
             return Err(Self::failure());
         }
         self.inner.move_document(kind, key, new_key, bytes)
-    }
-
-    fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
-        self.inner.document(kind, key)
-    }
-
-    fn documents(&self, kind: &str, after_key: Option<&str>, limit: usize) -> Result<Vec<Document>, Failure> {
-        self.inner.documents(kind, after_key, limit)
     }
 
     fn probe(&self) -> Result<(), Failure> {

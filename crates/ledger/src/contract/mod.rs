@@ -1,13 +1,16 @@
 //! The tests every store must pass.
 //!
 //! [`run`] is the suite; [`sample`] makes well-formed appends, also useful to other tests of stores; [`model`] compares
-//! a store with a naive model under random operations.
+//! a store with a naive model under random operations; [`Around`] makes a store that misbehaves out of one that does not.
 
+mod around;
 mod cases;
 mod documents;
 pub mod model;
 pub mod random;
 pub mod sample;
+
+pub use around::Around;
 
 use crate::store::Store;
 

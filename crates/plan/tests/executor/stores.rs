@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use macp_ledger::contract::Around;
 use macp_ledger::{
     Append, AppendError, Document, Failure, FailureKind, Filter, Head, PutMode, PutOutcome, Record, Store,
 };
@@ -112,7 +113,11 @@ impl Failing {
     }
 }
 
-impl Store for Failing {
+impl Around for Failing {
+    fn inner(&self) -> &dyn Store {
+        &*self.inner
+    }
+
     fn append(&self, batch: &[Append]) -> Vec<Result<(), AppendError>> {
         if !self.take() {
             return vec![Err(Self::failure().into()); batch.len()];
@@ -174,26 +179,6 @@ impl Store for Failing {
         self.inner.list(after, limit, filter)
     }
 
-    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Arc<str>>, Failure> {
-        self.inner.due(now_ms, limit)
-    }
-
-    fn next_deadline(&self) -> Result<Option<i64>, Failure> {
-        self.inner.next_deadline()
-    }
-
-    fn open_sessions(&self) -> Result<u64, Failure> {
-        self.inner.open_sessions()
-    }
-
-    fn delete_document(&self, kind: &str, key: &str) -> Result<bool, Failure> {
-        self.inner.delete_document(kind, key)
-    }
-
-    fn move_document(&self, kind: &str, key: &str, new_key: &str, bytes: &[u8]) -> Result<bool, Failure> {
-        self.inner.move_document(kind, key, new_key, bytes)
-    }
-
     fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
         self.alive()?;
         self.inner.document(kind, key)
@@ -202,9 +187,5 @@ impl Store for Failing {
     fn documents(&self, kind: &str, after_key: Option<&str>, limit: usize) -> Result<Vec<Document>, Failure> {
         self.alive()?;
         self.inner.documents(kind, after_key, limit)
-    }
-
-    fn probe(&self) -> Result<(), Failure> {
-        self.inner.probe()
     }
 }

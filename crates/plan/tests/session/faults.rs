@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use macp_ledger::{MemoryStore, Store};
+use macp_plan::executor::Started;
 use macp_plan::session::{Error, SessionSettings, StartFromSession, execution_session_id, reported};
 use macp_wire::v1::SessionState;
+use tokio::task::JoinHandle;
 
 use crate::decision::committed;
 use crate::world::{Gate, World, plan, step, until};
@@ -71,20 +73,26 @@ async fn a_start_that_failed_can_be_made_again() {
     world.stop().await;
 }
 
-/// The journal's first entry was stored although it was said not to be: the run goes on, and whoever asked hears of it.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_was_stored_goes_on() {
+/// A start whose first write is under way, and held.
+async fn held_start(name: &str) -> (World, Arc<Wrapped>, JoinHandle<Result<Started, Error>>) {
     let runs = Wrapped::new();
     let sessions = Arc::new(MemoryStore::new());
     let store = Arc::clone(&runs) as Arc<dyn Store>;
     let world = World::over(sessions, store, Gate::open(), SessionSettings::default()).await;
-    let (session_id, _) = committed(&world.engine, "stored", &plan("p1", vec![step("s1")])).await;
+    let (session_id, _) = committed(&world.engine, name, &plan("p1", vec![step("s1")])).await;
     runs.hold();
     let session_runs = world.session_runs.clone();
     let request = StartFromSession::first(&session_id, "op");
     let start = tokio::spawn(async move { session_runs.start_from_session(request).await });
     let waiting = Arc::clone(&runs);
     tokio::task::spawn_blocking(move || waiting.wait_for_commits(1)).await.unwrap();
+    (world, runs, start)
+}
+
+/// The journal's first entry was stored although it was said not to be: the run goes on, and whoever asked hears of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_was_stored_goes_on() {
+    let (world, runs, start) = held_start("stored").await;
     runs.set(Writes::StoreAndFail);
     runs.release();
     until("the entry", || async { !world.listed().await.is_empty() }).await;
@@ -100,17 +108,7 @@ async fn a_run_that_was_stored_goes_on() {
 /// Whoever asked went away before the run was written: it is reported like any other, without a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_nobody_waits_for_is_reported() {
-    let runs = Wrapped::new();
-    let sessions = Arc::new(MemoryStore::new());
-    let store = Arc::clone(&runs) as Arc<dyn Store>;
-    let world = World::over(sessions, store, Gate::open(), SessionSettings::default()).await;
-    let (session_id, _) = committed(&world.engine, "gone", &plan("p1", vec![step("s1")])).await;
-    runs.hold();
-    let session_runs = world.session_runs.clone();
-    let request = StartFromSession::first(&session_id, "op");
-    let start = tokio::spawn(async move { session_runs.start_from_session(request).await });
-    let waiting = Arc::clone(&runs);
-    tokio::task::spawn_blocking(move || waiting.wait_for_commits(1)).await.unwrap();
+    let (world, runs, start) = held_start("gone").await;
     start.abort();
     assert!(start.await.unwrap_err().is_cancelled());
     runs.release();

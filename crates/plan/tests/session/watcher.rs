@@ -114,6 +114,14 @@ async fn the_past_is_left_alone() {
     world.stop().await;
 }
 
+/// There is one run of each of these sessions, and no other.
+async fn check_ran(world: &World, mut sessions: Vec<String>) {
+    let mut found: Vec<_> = world.listed().await.into_iter().filter_map(|run| run.session_id).collect();
+    found.sort();
+    sessions.sort();
+    assert_eq!(found, sessions);
+}
+
 /// More events than a watcher may fall behind, while it is busy starting runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watcher_that_falls_behind_finds_what_it_missed() {
@@ -127,10 +135,7 @@ async fn a_watcher_that_falls_behind_finds_what_it_missed() {
         sessions.push(committed(&world.engine, &format!("many-{number}"), &plan).await.0);
     }
     runs(&world, sessions.len()).await;
-    let mut found: Vec<_> = world.listed().await.into_iter().filter_map(|run| run.session_id).collect();
-    found.sort();
-    sessions.sort();
-    assert_eq!(found, sessions);
+    check_ran(&world, sessions).await;
     world.stop().await;
 }
 
@@ -158,10 +163,7 @@ async fn a_watcher_that_is_let_go_for_its_bytes_watches_anew() {
     runs(&world, sessions.len()).await;
     sessions.push(committed(&world.engine, "heard-again", &plan).await.0);
     runs(&world, sessions.len()).await;
-    let mut found: Vec<_> = world.listed().await.into_iter().filter_map(|run| run.session_id).collect();
-    found.sort();
-    sessions.sort();
-    assert_eq!(found, sessions);
+    check_ran(&world, sessions).await;
     world.stop().await;
 }
 

@@ -3,10 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex};
 
-use bytes::Bytes;
-use macp_ledger::{
-    Append, AppendError, Document, Failure, FailureKind, Filter, Head, MemoryStore, PutMode, PutOutcome, Record, Store,
-};
+use macp_ledger::contract::Around;
+use macp_ledger::{Append, AppendError, Failure, FailureKind, Head, MemoryStore, PutMode, PutOutcome, Record, Store};
 
 /// What becomes of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +92,11 @@ impl Wrapped {
     }
 }
 
-impl Store for Wrapped {
+impl Around for Wrapped {
+    fn inner(&self) -> &dyn Store {
+        &self.inner
+    }
+
     fn append(&self, batch: &[Append]) -> Vec<Result<(), AppendError>> {
         let mut state = self.state.lock().unwrap();
         state.commits += 1;
@@ -130,46 +132,10 @@ impl Store for Wrapped {
         Ok(records)
     }
 
-    fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure> {
-        self.inner.list(after, limit, filter)
-    }
-
-    fn due(&self, now_ms: i64, limit: usize) -> Result<Vec<Arc<str>>, Failure> {
-        self.inner.due(now_ms, limit)
-    }
-
-    fn next_deadline(&self) -> Result<Option<i64>, Failure> {
-        self.inner.next_deadline()
-    }
-
-    fn open_sessions(&self) -> Result<u64, Failure> {
-        self.inner.open_sessions()
-    }
-
     fn put_document(&self, kind: &str, key: &str, bytes: &[u8], mode: PutMode) -> Result<PutOutcome, Failure> {
         match self.state.lock().unwrap().writes {
             Writes::Work => self.inner.put_document(kind, key, bytes, mode),
             _ => Err(Self::failure()),
         }
-    }
-
-    fn delete_document(&self, kind: &str, key: &str) -> Result<bool, Failure> {
-        self.inner.delete_document(kind, key)
-    }
-
-    fn move_document(&self, kind: &str, key: &str, new_key: &str, bytes: &[u8]) -> Result<bool, Failure> {
-        self.inner.move_document(kind, key, new_key, bytes)
-    }
-
-    fn document(&self, kind: &str, key: &str) -> Result<Option<Bytes>, Failure> {
-        self.inner.document(kind, key)
-    }
-
-    fn documents(&self, kind: &str, after_key: Option<&str>, limit: usize) -> Result<Vec<Document>, Failure> {
-        self.inner.documents(kind, after_key, limit)
-    }
-
-    fn probe(&self) -> Result<(), Failure> {
-        self.inner.probe()
     }
 }
