@@ -99,26 +99,24 @@ impl Watch {
             let page = page(ctx, &self.access, after.clone()).await?;
             for head in &page {
                 let session = metadata(head);
-                if !self.access.sees(&session) {
-                    continue;
-                }
-                let started_at_ms = session.started_at_unix_ms;
-                self.sink.send(response(EventType::Created, session, started_at_ms)).await?;
-                if started_at_ms >= self.joined_at_ms.saturating_sub(ANNOUNCED_WITHIN_MS) {
+                if self.access.sees(&session)
+                    && session.started_at_unix_ms >= self.joined_at_ms.saturating_sub(ANNOUNCED_WITHIN_MS)
+                {
                     self.told.insert(Arc::clone(&head.session_id));
                 }
+                self.announce(session).await?;
             }
-            after = page.last().map(|last| Arc::clone(&last.session_id));
-            let Some(reached) = after.as_deref().filter(|_| page.len() == HEADS_AT_ONCE) else {
+            let reached = page.last().filter(|_| page.len() == HEADS_AT_ONCE).map(|last| Arc::clone(&last.session_id));
+            self.tell_of_meanwhile(Stretch::new(after.as_deref(), &page, reached.as_deref())).await?;
+            if reached.is_none() {
                 return Ok(());
-            };
-            self.tell_of_meanwhile(reached).await?;
+            }
+            after = reached;
         }
     }
 
-    /// What the live feed has by now. Of a session beyond where the sync has come the sync will tell as it stands, unless
-    /// it has ended.
-    async fn tell_of_meanwhile(&mut self, reached: &str) -> Result<(), Status> {
+    /// What the live feed has by now.
+    async fn tell_of_meanwhile(&mut self, mut stretch: Stretch<'_>) -> Result<(), Status> {
         loop {
             let lifecycle = match self.live.try_recv() {
                 Ok(lifecycle) => lifecycle,
@@ -126,20 +124,22 @@ impl Watch {
                 Err(TryRecvError::Lagged(_)) => return Err(status::lagged()),
                 Err(TryRecvError::Closed) => return Err(status::shutting_down()),
             };
-            let is_beyond = lifecycle.session.session_id.as_str() > reached;
-            match lifecycle.event {
-                LifecycleEvent::Created | LifecycleEvent::Suspended | LifecycleEvent::Resumed if is_beyond => continue,
-                LifecycleEvent::Resolved | LifecycleEvent::Expired | LifecycleEvent::Cancelled
-                    if is_beyond && self.access.sees(&lifecycle.session) =>
-                {
-                    let session = lifecycle.session.clone();
-                    let started_at_ms = session.started_at_unix_ms;
-                    self.sink.send(response(EventType::Created, session, started_at_ms)).await?;
-                }
-                _ => {}
+            match stretch.place(lifecycle.event, &lifecycle.session.session_id) {
+                Told::Later => continue,
+                Told::Never => self.announce(lifecycle.session.clone()).await?,
+                Told::Already => {}
             }
             self.tell(&lifecycle).await?;
         }
+    }
+
+    /// One CREATED event.
+    async fn announce(&self, session: SessionMetadata) -> Result<(), Status> {
+        if !self.access.sees(&session) {
+            return Ok(());
+        }
+        let started_at_ms = session.started_at_unix_ms;
+        self.sink.send(response(EventType::Created, session, started_at_ms)).await
     }
 
     async fn tell(&mut self, lifecycle: &Lifecycle) -> Result<(), Status> {
@@ -153,6 +153,50 @@ impl Watch {
             return Ok(());
         }
         self.sink.send(event(lifecycle)).await
+    }
+}
+
+/// What of the sessions the sync has just told: those of a page, which is all that had not ended between two ids.
+struct Stretch<'a> {
+    /// The id before the first; none at the beginning.
+    after: Option<&'a str>,
+    page: &'a [Head],
+    /// The id of the last; none at the end.
+    reached: Option<&'a str>,
+    /// Told of beside the page, because they were not in it.
+    beside: HashSet<String>,
+}
+
+/// When the sync tells of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// It has, or the event itself does.
+    Already,
+    /// When it comes there, as the session stands then.
+    Later,
+    /// The session has ended, and is listed no more.
+    Never,
+}
+
+impl<'a> Stretch<'a> {
+    fn new(after: Option<&'a str>, page: &'a [Head], reached: Option<&'a str>) -> Self {
+        Stretch { after, page, reached, beside: HashSet::new() }
+    }
+
+    fn place(&mut self, event: LifecycleEvent, session_id: &str) -> Told {
+        let has_ended = match event {
+            LifecycleEvent::Created | LifecycleEvent::Suspended | LifecycleEvent::Resumed => false,
+            LifecycleEvent::Resolved | LifecycleEvent::Expired | LifecycleEvent::Cancelled => true,
+        };
+        if !has_ended && self.reached.is_some_and(|reached| session_id > reached) {
+            return Told::Later;
+        }
+        let is_before = self.after.is_some_and(|after| session_id <= after);
+        if is_before || self.page.iter().any(|head| *head.session_id == *session_id) {
+            return Told::Already;
+        }
+        let is_new = self.beside.insert(session_id.to_owned());
+        if is_new && event != LifecycleEvent::Created { Told::Never } else { Told::Already }
     }
 }
 
@@ -193,4 +237,48 @@ pub(super) async fn next<T: Clone>(receiver: &mut broadcast::Receiver<T>) -> Res
         broadcast::error::RecvError::Lagged(_) => status::lagged(),
         broadcast::error::RecvError::Closed => status::shutting_down(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use macp_ledger::Hash;
+
+    use super::*;
+
+    fn head(session_id: &str) -> Head {
+        let hash = Hash::from_bytes([0; 32]);
+        let summary = Bytes::new();
+        Head { session_id: session_id.into(), sequence: 1, hash, open: true, deadline_ms: 0, state: 1, summary }
+    }
+
+    /// STD-RPC-14: whatever is told of a session, CREATED comes first, and once.
+    #[test]
+    fn every_session_is_told_of_before_what_becomes_of_it() {
+        use LifecycleEvent::*;
+        let page = [head("d"), head("f")];
+        let mut stretch = Stretch::new(Some("c"), &page, Some("f"));
+        for (event, session_id, told) in [
+            (Suspended, "b", Told::Already),
+            (Resolved, "b", Told::Already),
+            (Created, "d", Told::Already),
+            (Resolved, "d", Told::Already),
+            // Ended before the page was read, or began after it was.
+            (Expired, "e1", Told::Never),
+            (Created, "e2", Told::Already),
+            (Cancelled, "e2", Told::Already),
+            // A turn and then the end, of one the page did not have any more.
+            (Suspended, "e3", Told::Never),
+            (Cancelled, "e3", Told::Already),
+            (Created, "g", Told::Later),
+            (Resumed, "g", Told::Later),
+            (Resolved, "g", Told::Never),
+        ] {
+            assert_eq!(stretch.place(event, session_id), told, "{event:?} {session_id}");
+        }
+        let mut last = Stretch::new(Some("f"), &[], None);
+        assert_eq!(last.place(Created, "z"), Told::Already);
+        assert_eq!(last.place(Resolved, "z"), Told::Already);
+        assert_eq!(last.place(Resolved, "y"), Told::Never);
+    }
 }
