@@ -13,8 +13,8 @@ pub struct Options {
     pub bytes_in_flight_max: u64,
     /// Sessions kept in memory at once, over all shards.
     pub resident_sessions_max: usize,
-    /// What they may take of memory together, in bytes, by an estimate from above; each shard may keep one session of
-    /// the longest kind whatever this says.
+    /// What they may take of memory together, in bytes, roughly; each shard may keep as much as the longest session has,
+    /// whatever this says.
     pub resident_bytes_max: u64,
     /// How long an open session nobody touches stays in memory.
     pub idle_ms_max: i64,

@@ -77,9 +77,11 @@ pub struct Position {
     pub sequence: u64,
 }
 
-/// What a session takes of memory that holds nothing yet, and what is kept of a message beside its text, in bytes.
+/// What a session takes of memory that holds nothing yet, and what is kept of a message and of a name beside its text, in
+/// bytes.
 const WEIGHT_EMPTY: u64 = 2048;
 const WEIGHT_PER_MESSAGE: u64 = 64;
+const WEIGHT_PER_NAME: u64 = 64;
 
 /// Time changes nothing any more.
 pub(crate) const NEVER: i64 = i64::MAX;
@@ -142,11 +144,15 @@ impl Session {
         self.ordinal
     }
 
-    /// What it takes of memory at most, in bytes, roughly: its parts, and all it was sent, though not all of that is kept.
+    /// What it takes of memory, in bytes, roughly: all it was sent, though not all of that is kept, and what is kept
+    /// beside that.
     pub fn weight(&self) -> u64 {
-        let per_message = self.ordinal.saturating_mul(WEIGHT_PER_MESSAGE);
-        let policy = self.binding.policy.descriptor.rules.len() as u64;
-        WEIGHT_EMPTY.saturating_add(self.bytes).saturating_add(per_message).saturating_add(policy)
+        let names = self.binding.roster.len() + self.activity.len();
+        let text = self.bytes.saturating_add(self.binding.policy.descriptor.rules.len() as u64);
+        WEIGHT_EMPTY
+            .saturating_add(text)
+            .saturating_add(self.ordinal.saturating_mul(WEIGHT_PER_MESSAGE))
+            .saturating_add((names as u64).saturating_mul(WEIGHT_PER_NAME))
     }
 
     pub fn started_at_ms(&self) -> i64 {

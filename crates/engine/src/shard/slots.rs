@@ -7,8 +7,8 @@ use macp_kernel::Session;
 
 use super::slot::Slot;
 
-/// Slots by session id. Weights are estimates from above that cost nothing to keep: most of a session's text is in its
-/// history alone.
+/// Slots by session id. Weights are estimates, mostly from above, that cost nothing to keep: a part of a session's text is
+/// in its history alone.
 #[derive(Debug)]
 pub(super) struct Slots<R> {
     slots: HashMap<Arc<str>, Slot<R>>,

@@ -265,8 +265,8 @@ fn create(directory: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whoever made the directory may not have synced its name, or have been killed before. A parent that must not be looked
-/// into was made by somebody else for us to find, and is theirs to look after.
+/// Whoever made the directory may not have synced its name. A parent that must not be looked into was made by somebody
+/// else for us to find, and is theirs to look after.
 fn sync_name_of(directory: &Path) -> io::Result<()> {
     let path = directory.canonicalize()?;
     match path.parent().map(File::open) {

@@ -68,7 +68,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Sessions kept in memory at once; others are loaded when they are needed",
         set!(|draft, value| draft.server.engine.resident_sessions_max = value.narrow())),
     setting(("max_resident_bytes", "max-resident-bytes", "MACP_MAX_RESIDENT_BYTES"), BYTES, Default::Is("1073741824"),
-        "Memory that the sessions kept there may take together, estimated from above",
+        "Memory that the sessions kept there may take together, roughly; at least max_session_bytes for each shard",
         set!(|draft, value| draft.server.engine.resident_bytes_max = value.number())),
     setting(("session_idle_secs", "session-idle-secs", "MACP_SESSION_IDLE_SECS"), SECONDS, Default::Is("300"),
         "How long an open session nobody touches stays in memory, in seconds",
