@@ -118,8 +118,8 @@ fn again(
     options: &FreezeOptions,
 ) -> Option<FrozenPlan> {
     found.extend(check::preflight(&plan, catalog));
-    if options.profile.is_some() {
-        let problem = "the plan is frozen already, and the profile does not count";
+    if options.profile.is_some() || options.pin_builds || options.embed_rate_card {
+        let problem = "the plan is frozen already: no profile counts, and nothing more is written into it";
         let fix = "freeze the plan as its author wrote it";
         found.push(Finding::warning("AOS-11", "frozen_already", problem).fix(fix));
     }

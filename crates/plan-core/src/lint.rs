@@ -128,7 +128,7 @@ fn harmful_retries(found: &mut Vec<Finding>, step: &Step, skill: &dyn PureSkill)
     }
 }
 
-/// A condition on a failure that would have stopped the run before.
+/// A condition on a failure that would have stopped the run before, or on a step having been made earlier.
 fn condition(found: &mut Vec<Finding>, plan: &Plan, step: &Step) {
     let Some(condition) = &step.run_if else { return };
     let stops = plan.steps.iter().find(|other| other.step_id == condition.step_id);
@@ -143,7 +143,18 @@ fn condition(found: &mut Vec<Finding>, plan: &Plan, step: &Step) {
                 .fix(format!("set on_error of `{}` to continue", condition.step_id)),
         );
     }
+    if condition.code_in.as_ref().is_some_and(|codes| codes.iter().all(|code| code == TAKEN_OVER)) {
+        let problem = format!(
+            "run_if waits for {TAKEN_OVER} of `{}`, and a step that was made earlier counts as it ended then",
+            condition.step_id
+        );
+        let fix = "name the codes it may have ended with";
+        found.push(Finding::warning("AOS-16", "condition_never_holds", problem).fix(fix));
+    }
 }
+
+/// The code of a step whose effect was made before.
+const TAKEN_OVER: &str = "OK_SKIP_DUPLICATE";
 
 /// Names under which a secret is usually passed.
 const SECRET_NAMES: [&str; 10] = [

@@ -394,7 +394,19 @@ fn profiles_bound_steps_and_hosts() {
     ] {
         assert_eq!(domains(outside.clone()), ["domain_outside_profile"], "{outside}");
     }
-    for unreadable in ["bücher.example", "example.com.", "::1", "example.com:443", "*.", "https://example.com"] {
+    for unreadable in [
+        "bücher.example",
+        "example.com.",
+        "::1",
+        "example.com:443",
+        "*.",
+        "https://example.com",
+        "[0:0:0:0:0:0:0:1]",
+        "127.1",
+        "010.0.0.1",
+        "10.0.0.0x1",
+        "*.10.0.0.1",
+    ] {
         assert_eq!(domains(json!({"blocked_domains": [unreadable]})), ["profile_domain_invalid"], "{unreadable}");
     }
     assert_eq!(domains(json!({"blocked_domains": ["[::1]", "10.0.0.1", "xn--bcher-kva.example"]})), [""; 0]);
@@ -424,7 +436,15 @@ fn a_profile_is_not_got_around_with_an_output() {
         }
     };
     let first = authored()["steps"][0]["step_id"].as_str().expect("an id").to_owned();
-    for (behind, chooses) in [("https://api.example.com/", false), ("https://", true), ("", true)] {
+    for (behind, chooses) in [
+        ("https://api.example.com/", false),
+        ("https://api.example.com?q=", false),
+        ("https://", true),
+        ("https:///", true),
+        ("https://\\/", true),
+        ("https://\t/", true),
+        ("", true),
+    ] {
         let problems = reasons(&format!("{behind}{{{{{first}.id}}}}"));
         let told = if chooses { "depends on an output" } else { "`api.example.com`" };
         assert!(problems.len() == 1 && problems[0].contains(told), "{behind:?}: {problems:?}");
@@ -555,6 +575,11 @@ fn lint_warns_of_what_is_hardly_meant() {
     assert_eq!(warnings(&lint(&edited, &shelf())), expected);
     edited["steps"][0]["colour"] = json!("red");
     assert_eq!(reasons(&lint(&edited, &shelf())), ["not_a_plan"]);
+    // A step that was made earlier counts as it ended then, so nobody can wait for its having been made.
+    plan["steps"][1]["run_if"] = json!({"step_id": "s1", "code_in": ["OK_SKIP_DUPLICATE"]});
+    assert_eq!(warnings(&lint(&plan, &shelf())), expected);
+    plan["steps"][1]["run_if"]["code_in"] = json!(["OK_SKIP_DUPLICATE", "OK"]);
+    assert!(!warnings(&lint(&plan, &shelf())).contains(&"condition_never_holds"));
     plan["context"]["allowed_skills"] = json!(["http_call", "llm_invoke", "json_transform"]);
     assert!(warnings(&lint(&plan, &shelf())).contains(&"skill_unused"));
     assert_eq!(reasons(&macp_plan_core::lint::lint(b"{", &shelf(), &options())), ["not_json"]);

@@ -99,6 +99,9 @@ async fn full(
 
 /// The commitment that authorised the original, as far as its record can be read.
 async fn committed(service: &Plan, summary: &Summary) -> Result<Option<SessionLink>, Status> {
+    if summary.session_id.is_none() {
+        return Ok(None);
+    }
     match service.plans.runs().load(&summary.run_id).await {
         Ok(run) => Ok(run.and_then(|run| run.start().session.clone())),
         Err(StoreError::Corruption(_)) => Ok(None),

@@ -3,6 +3,8 @@
 //! A profile can only take away: the smaller of two limits counts, and what is not allowed is found. It has more fields
 //! than freezing can use; those are read, so that a profile made for others fits here too, and named as having no effect.
 
+use core::net::{Ipv4Addr, Ipv6Addr};
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -177,14 +179,22 @@ fn written_out(url: &str) -> Option<&str> {
     };
     let known = &url[..known];
     let (_, behind_scheme) = known.split_once("://")?;
-    behind_scheme.contains(['/', '?', '#']).then_some(known)
+    let host_ends = behind_scheme.find(['/', '?', '#'])?;
+    // What readers of URLs pass over could leave the host to what follows.
+    let is_passed_over = |letter: char| letter == '\\' || letter.is_ascii_control() || letter == ' ';
+    (host_ends > 0 && !known.contains(is_passed_over)).then_some(known)
 }
 
 /// Whether a host of a URL can be this, or below it.
 fn is_domain(domain: &str) -> bool {
     let name = domain.strip_prefix("*.").unwrap_or(domain);
+    // Of the ways to write an address, URLs have one.
     if let Some(address) = domain.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-        return address.parse::<core::net::Ipv6Addr>().is_ok();
+        return address.parse().is_ok_and(|parsed: Ipv6Addr| parsed.to_string().eq_ignore_ascii_case(address));
+    }
+    let last = name.rsplit('.').next().unwrap_or_default();
+    if last.starts_with(|first: char| first.is_ascii_digit()) {
+        return domain.parse::<Ipv4Addr>().is_ok();
     }
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     !name.is_empty() && name.bytes().all(fits) && !name.starts_with('.') && !name.ends_with('.')

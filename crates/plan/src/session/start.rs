@@ -168,9 +168,9 @@ impl SessionRuns {
     }
 
     /// The right to start a run of a commitment that nothing has taken the place of, on another way than
-    /// [`SessionRuns::start_from_session`], such as a retry or a full replay. What the session committed to must still be allowed, and
-    /// fit into a session that reports it. Nothing takes its place while this is held, which is to be until the run is
-    /// there.
+    /// [`SessionRuns::start_from_session`], such as a retry or a full replay. What the session committed to must still be
+    /// allowed, and fit into a session that reports it. Nothing takes its place while this is held, which is to be until
+    /// the run is there.
     pub async fn claim_start(&self, link: &SessionLink) -> Result<MutexGuard<'_, ()>, Error> {
         let turn = self.turn(&link.session_id, &link.commitment_hash).await;
         self.check_superseded(link).await?;
