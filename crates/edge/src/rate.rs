@@ -1,10 +1,11 @@
 //! How much one sender may ask for: a sliding minute, with a bucket for SessionStarts and one for everything else.
 //!
 //! Time comes in as an argument. Memory is bounded: a sender costs a fixed number of counters, and once too many are
-//! tracked all further ones share a bucket, so that inventing names gains nothing. So do names longer than any sender's
-//! may be.
+//! tracked the further ones share so many buckets and no more, so that inventing names gains little and a busy sender
+//! holds up few others. Names longer than any sender's may be share one.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +17,9 @@ const SLOTS: usize = 60;
 
 /// Senders with buckets of their own: some 5 MB of counters, and at most half as much for the names.
 const SENDERS_MAX: usize = 10_000;
+
+/// Buckets that the other senders share, some 0.5 MB.
+const SHARED: usize = 1_024;
 
 /// What is being asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +51,10 @@ pub(crate) struct Limiter {
 #[derive(Debug, Default)]
 struct Buckets {
     senders: HashMap<SmolStr, Sender>,
-    /// Shared by those for whom there was no room.
-    others: Sender,
+    /// Shared by those for whom there was no room; made when first needed.
+    others: Vec<Sender>,
+    /// Shared by names that are too long.
+    too_long: Sender,
     /// Second of the last look for senders to forget.
     swept: u64,
 }
@@ -102,7 +108,7 @@ impl Limiter {
 impl Buckets {
     fn of(&mut self, sender: &str, senders_max: usize, now: Duration) -> &mut Sender {
         if sender.len() > ID_BYTES_MAX {
-            return &mut self.others;
+            return &mut self.too_long;
         }
         if !self.senders.contains_key(sender) {
             if self.senders.len() >= senders_max && self.swept != now.as_secs() {
@@ -110,10 +116,17 @@ impl Buckets {
                 self.senders.retain(|_, sender| !sender.is_idle(now));
             }
             if self.senders.len() >= senders_max {
-                return &mut self.others;
+                return self.shared(sender);
             }
         }
         self.senders.entry(SmolStr::new(sender)).or_default()
+    }
+
+    /// Nobody outside knows who shares with whom: the key of the hash is made up at every start.
+    fn shared(&mut self, sender: &str) -> &mut Sender {
+        let place = self.senders.hasher().hash_one(sender) % SHARED as u64;
+        self.others.resize_with(SHARED, Sender::default);
+        &mut self.others[usize::try_from(place).expect("smaller than the number of buckets")]
     }
 }
 
@@ -204,12 +217,14 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_names_shares_one_bucket_and_idle_names_are_forgotten() {
+    fn a_flood_of_names_shares_so_many_buckets_and_idle_names_are_forgotten() {
         let limiter = Limiter::with_senders_max(ONLY_STARTS, 3).expect("limited");
-        for name in ["a", "b", "c", "d", "e"] {
+        for name in ["a", "b", "c", "d"] {
             assert_eq!(limiter.take(name, Kind::Start, at(0)), Ok(()));
         }
-        assert!(limiter.take("f", Kind::Start, at(0)).is_err(), "d and e used up what the rest share");
+        let taken = (0..20_000).filter(|n| limiter.take(&n.to_string(), Kind::Start, at(0)).is_ok()).count();
+        // Of 20,000 names at least one falls into nearly every bucket.
+        assert!((SHARED..2 * SHARED).contains(&taken), "{taken} of them took what the rest share");
         assert_eq!(limiter.take("a", Kind::Start, at(0)), Ok(()), "who is tracked is not affected");
         assert_eq!(limiter.take("g", Kind::Start, at(60_000)), Ok(()));
         let buckets = limiter.buckets.lock().expect("not poisoned");
