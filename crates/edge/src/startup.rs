@@ -18,6 +18,7 @@ use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 use tonic_health::server::HealthReporter;
 
 use crate::context::Context;
+use crate::greeting::SILENCE;
 use crate::guard::GuardLayer;
 use crate::history::History;
 use crate::inflow::{Inflow, InflowLayer};
@@ -37,6 +38,9 @@ const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 /// How often a silent connection is asked whether it is still there, and how long it may take to say so.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+// Who answers every sign of life that is asked for is not taken for silent.
+const _: () = assert!(SILENCE.as_secs() > PING_EVERY.as_secs() + PING_TIMEOUT.as_secs());
 
 /// How long a client may take for the handshake of TLS: one that says nothing must not hold its connection for ever.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);

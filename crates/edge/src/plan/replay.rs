@@ -5,14 +5,14 @@ use macp_plan::executor::{Executor, ReplayError, Start, StartError, StartMode};
 use macp_plan::result;
 use macp_plan::store::{StoreError, Summary};
 use macp_plan_core::compare::Report;
-use macp_plan_core::journal::{Body, SessionLink};
+use macp_plan_core::journal::Body;
 use macp_plan_core::replay::WhatIf;
 use macp_wire::canonical;
 use macp_wire::plan::v1::replay_response::Event;
 use macp_wire::plan::v1::{ReplayMode, ReplayProgress, ReplayRequest, ReplayResponse};
 use tonic::Status;
 
-use super::start::{check_request_id, claimed, given, plan_of};
+use super::start::{check_request_id, claimed, given, plan_of, session_of};
 use super::validate::json;
 use super::{Plan, by, refusal};
 use crate::access::Access;
@@ -73,7 +73,11 @@ async fn full(
     let original = summary.run_id.clone();
     let mode = StartMode::FullReplay { original_run_id: original.clone(), allow_steps: request.allow_step_ids };
     // It makes the calls of what a session committed to, so that has to hold still, until the run is there.
-    let link = committed(service, summary).await?;
+    let link = match session_of(&service.plans, summary).await {
+        // Nothing is called: the start finds the same.
+        Err(StoreError::Corruption(_)) => None,
+        link => link.map_err(|error| refusal::of_store(&error))?,
+    };
     let _claim = claimed(&service.plans, link.as_ref()).await?;
     let plan = plan_of(&service.plans, summary).await?;
     let start = Start { mode, request_id: given(request.request_id), ..Start::execute(plan, &by) };
@@ -95,18 +99,6 @@ async fn full(
             () = drain.begun() => Err(status::shutting_down()),
         }
     }))
-}
-
-/// The commitment that authorised the original, as far as its record can be read.
-async fn committed(service: &Plan, summary: &Summary) -> Result<Option<SessionLink>, Status> {
-    if summary.session_id.is_none() {
-        return Ok(None);
-    }
-    match service.plans.runs().load(&summary.run_id).await {
-        Ok(run) => Ok(run.and_then(|run| run.start().session.clone())),
-        Err(StoreError::Corruption(_)) => Ok(None),
-        Err(error) => Err(refusal::of_store(&error)),
-    }
 }
 
 /// Tells of a full replay while it goes on, and compares when it has ended.

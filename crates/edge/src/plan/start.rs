@@ -3,7 +3,7 @@
 use macp_kernel::ID_BYTES_MAX;
 use macp_plan::executor::{Start, StartMode, Started};
 use macp_plan::session::StartFromSession;
-use macp_plan::store::Summary;
+use macp_plan::store::{StoreError, Summary};
 use macp_plan_core::journal::SessionLink;
 use macp_plan_core::plan::{FrozenPlan, PlanError};
 use macp_wire::canonical;
@@ -82,10 +82,7 @@ async fn retry(service: &Plan, access: &Access, run_id: String, request: StartRu
         return Err(status::invalid_request("epoch does not go with retry_run_id: a retry has the epoch of its run"));
     }
     let summary = service.controlled(access, &run_id).await?;
-    let link = match summary.session_id {
-        Some(_) => session_of(&service.plans, &run_id).await?,
-        None => None,
-    };
+    let link = session_of(&service.plans, &summary).await.map_err(|error| refusal::of_store(&error))?;
     // What a session has taken back is not tried again, and none takes it back until the run is there.
     let _claim = claimed(&service.plans, link.as_ref()).await?;
     let plan = plan_of(&service.plans, &summary).await?;
@@ -113,11 +110,13 @@ pub(super) async fn claimed<'p>(
     plans.sessions.claim_start(link).await.map(Some).map_err(|error| refusal::of_session(&error))
 }
 
-/// The commitment that authorised a run.
-async fn session_of(plans: &Plans, run_id: &str) -> Result<Option<SessionLink>, Status> {
-    let run = plans.runs().load(run_id).await.map_err(|error| refusal::of_store(&error))?;
-    let run = run.ok_or_else(|| refusal::run_not_found(run_id))?;
-    Ok(run.start().session.clone())
+/// The commitment that authorised a run, if one did.
+pub(super) async fn session_of(plans: &Plans, summary: &Summary) -> Result<Option<SessionLink>, StoreError> {
+    if summary.session_id.is_none() {
+        return Ok(None);
+    }
+    let run = plans.runs().load(&summary.run_id).await?;
+    Ok(run.and_then(|run| run.start().session.clone()))
 }
 
 fn common(plan: FrozenPlan, mode: StartMode, access: &Access, request: StartRunRequest) -> Start {
