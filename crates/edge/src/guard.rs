@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use macp_wire::codes::Code;
+use pin_project_lite::pin_project;
 use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, Request, Response};
 use tonic::{Code as Grpc, Status};
@@ -19,22 +20,26 @@ use crate::status;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Panicked;
 
-/// Runs a future to its end, or to its panic.
-#[derive(Debug)]
-pub(crate) struct Caught<F> {
-    future: Pin<Box<F>>,
+pin_project! {
+    /// Runs a future to its end, or to its panic.
+    #[derive(Debug)]
+    pub(crate) struct Caught<F> {
+        #[pin]
+        future: F,
+    }
 }
 
 /// The state behind the future is never looked at again after a panic, so nothing broken can be seen.
 pub(crate) fn caught<F: Future>(future: F) -> Caught<F> {
-    Caught { future: Box::pin(future) }
+    Caught { future }
 }
 
 impl<F: Future> Future for Caught<F> {
     type Output = Result<F::Output, Panicked>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match catch_unwind(AssertUnwindSafe(|| self.future.as_mut().poll(cx))) {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let future = self.project().future;
+        match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
             Ok(poll) => poll.map(Ok),
             // The panic hook has told where it was.
             Err(_payload) => Poll::Ready(Err(Panicked)),
@@ -76,9 +81,12 @@ where
     }
 }
 
-#[derive(Debug)]
-pub(crate) struct Guarded<F> {
-    future: Caught<F>,
+pin_project! {
+    #[derive(Debug)]
+    pub(crate) struct Guarded<F> {
+        #[pin]
+        future: Caught<F>,
+    }
 }
 
 impl<F> Future for Guarded<F>
@@ -87,8 +95,8 @@ where
 {
     type Output = Result<Response<Body>, Infallible>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.future).poll(cx).map(|result| match result {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().future.poll(cx).map(|result| match result {
             Ok(Ok(response)) => Ok(explained(response)),
             Ok(Err(never)) => match never {},
             Err(Panicked) => Ok(status::internal("the request failed in a way it should not").into_http()),

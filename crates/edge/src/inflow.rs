@@ -67,7 +67,7 @@ impl<S> Layer<S> for InflowLayer {
     }
 }
 
-impl<S: Service<Request<Body>>> Service<Request<Body>> for Counting<S> {
+impl<S: Service<Request<Counted>>> Service<Request<Body>> for Counting<S> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = S::Future;
@@ -77,18 +77,18 @@ impl<S: Service<Request<Body>>> Service<Request<Body>> for Counting<S> {
     }
 
     fn call(&mut self, request: Request<Body>) -> S::Future {
-        if STREAMS.contains(&request.uri().path()) {
-            return self.inner.call(request);
-        }
-        let inflow = Arc::clone(&self.inflow);
-        self.inner.call(request.map(|body| Body::new(Counted { body, inflow, bytes: 0 })))
+        let counts = !STREAMS.contains(&request.uri().path());
+        let inflow = counts.then(|| Arc::clone(&self.inflow));
+        self.inner.call(request.map(|body| Counted { body, inflow, bytes: 0 }))
     }
 }
 
 /// A body whose bytes count until it is dropped.
-struct Counted {
+#[derive(Debug)]
+pub(crate) struct Counted {
     body: Body,
-    inflow: Arc<Inflow>,
+    /// `None` if they do not count.
+    inflow: Option<Arc<Inflow>>,
     bytes: u64,
 }
 
@@ -101,9 +101,7 @@ impl http_body::Body for Counted {
             return Poll::Ready(None);
         };
         let arrived = frame.data_ref().map_or(0, |data| data.len() as u64);
-        self.bytes += arrived;
-        let before = self.inflow.bytes.fetch_add(arrived, Ordering::Relaxed);
-        if before.saturating_add(arrived) > self.inflow.bytes_max {
+        if !self.fits(arrived) {
             let message = "too much is being received at once; retry later";
             return Poll::Ready(Some(Err(status::coded(Code::RateLimited, message))));
         }
@@ -115,9 +113,23 @@ impl http_body::Body for Counted {
     }
 }
 
+impl Counted {
+    /// Counts what arrived, and says whether there is room for it.
+    fn fits(&mut self, arrived: u64) -> bool {
+        let Some(inflow) = &self.inflow else {
+            return true;
+        };
+        self.bytes += arrived;
+        let before = inflow.bytes.fetch_add(arrived, Ordering::Relaxed);
+        before.saturating_add(arrived) <= inflow.bytes_max
+    }
+}
+
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.inflow.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        if let Some(inflow) = &self.inflow {
+            inflow.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
     }
 }
 
@@ -144,8 +156,8 @@ mod tests {
     }
 
     /// What the handler behind the layer gets to read.
-    async fn arriving(inflow: &Arc<Inflow>, path: &str, bytes: usize) -> Body {
-        let handler = service_fn(async |request: Request<Body>| Ok::<_, Infallible>(request.into_body()));
+    async fn arriving(inflow: &Arc<Inflow>, path: &str, bytes: usize) -> Counted {
+        let handler = service_fn(async |request: Request<Counted>| Ok::<_, Infallible>(request.into_body()));
         let mut service = InflowLayer(Arc::clone(inflow)).layer(handler);
         let body = Body::new(Whole(Some(vec![0; bytes].into())));
         let request = Request::builder().uri(path).body(body).expect("a request");
@@ -153,7 +165,7 @@ mod tests {
         body
     }
 
-    async fn read(body: &mut Body) -> Option<Result<usize, String>> {
+    async fn read(body: &mut Counted) -> Option<Result<usize, String>> {
         let mut body = pin!(body);
         let frame = poll_fn(|cx| http_body::Body::poll_frame(body.as_mut(), cx)).await?;
         Some(frame.map(|frame| frame.data_ref().map_or(0, Bytes::len)).map_err(|status| status.message().to_owned()))

@@ -19,6 +19,7 @@ mod ack;
 mod attached;
 mod context;
 mod drain;
+mod front;
 mod gather;
 mod greeting;
 mod guard;

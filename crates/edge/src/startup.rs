@@ -18,6 +18,7 @@ use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 use tonic_health::server::HealthReporter;
 
 use crate::context::Context;
+use crate::front::Front;
 use crate::greeting::SILENCE;
 use crate::guard::GuardLayer;
 use crate::history::History;
@@ -123,7 +124,7 @@ impl Server {
 
         let health = HealthReporter::new();
         health::serve(&health, ctx.plans.is_some()).await;
-        let routes = routes(&ctx, &health)?;
+        let front = front(&ctx, &health)?;
         let drain = ctx.drain.clone();
         let connections = Connections::new(listener, ctx.settings.connections_max);
         let inflow = Inflow::new(decode_max(&ctx).max(PLAN_DECODE_BYTES_MAX));
@@ -141,7 +142,7 @@ impl Server {
             .timeout(ctx.settings.request_timeout)
             .layer(GuardLayer)
             .layer(InflowLayer(inflow))
-            .serve_with_incoming_shutdown(routes, connections, async move { drain.begun().await });
+            .serve_with_incoming_shutdown(front, connections, async move { drain.begun().await });
         let serving = tokio::spawn(serving);
         tokio::spawn(health::follow(Arc::clone(&ctx), health.clone()));
         if let Some(plans) = &ctx.plans {
@@ -260,12 +261,11 @@ fn decode_max(ctx: &Context) -> usize {
 }
 
 /// Everything that is served on the port.
-fn routes(ctx: &Arc<Context>, health: &HealthReporter) -> Result<Routes, StartError> {
+fn front(ctx: &Arc<Context>, health: &HealthReporter) -> Result<Front, StartError> {
     let decode_max = decode_max(ctx);
+    let runtime = runtime::Server::new(Runtime::new(Arc::clone(ctx))).max_decoding_message_size(decode_max);
     let mut services = Routes::builder();
-    services
-        .add_service(runtime::Server::new(Runtime::new(Arc::clone(ctx))).max_decoding_message_size(decode_max))
-        .add_service(history::Server::new(History::new(Arc::clone(ctx))).max_decoding_message_size(decode_max));
+    services.add_service(history::Server::new(History::new(Arc::clone(ctx))).max_decoding_message_size(decode_max));
     if let Some(plans) = &ctx.plans {
         let service = Plan::new(Arc::clone(ctx), Arc::clone(plans));
         services.add_service(plan::Server::new(service).max_decoding_message_size(PLAN_DECODE_BYTES_MAX));
@@ -294,5 +294,5 @@ fn routes(ctx: &Arc<Context>, health: &HealthReporter) -> Result<Routes, StartEr
             );
     }
     let router = services.routes().into_axum_router().fallback(http::unknown).merge(http::routes(Arc::clone(ctx)));
-    Ok(Routes::from(router).prepare())
+    Ok(Front::new(runtime, Routes::from(router).prepare()))
 }

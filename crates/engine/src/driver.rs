@@ -185,7 +185,7 @@ mod tests {
         let (good, good_answered) = read(&gate, "good");
         events.send(bad).expect("the shard runs");
         // Nothing of this session is being written, so that the shard's assertion fails.
-        events.send(Event::Appended { session_id: "bad".into(), result: Ok(()) }).expect("the shard runs");
+        events.send(Event::Appended { session_id: "bad".into(), result: Ok(Vec::new()) }).expect("the shard runs");
         assert!(matches!(in_time(bad_answered).await, Err(Error::Internal)));
         events.send(good).expect("the shard runs");
         let loads = tokio::task::spawn_blocking(move || to_load.iter().take(2).collect::<Vec<_>>()).await;

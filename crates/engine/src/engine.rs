@@ -17,7 +17,8 @@ use tokio::task::AbortHandle;
 use crate::driver::{self, Waiter, Wiring, clock};
 use crate::feed::Feed;
 use crate::gate::Gate;
-use crate::shard::{Answer, Event, Keep, Reply, Request, RequestKind, Shard, Snapshot};
+use crate::shard::{Answer, Event, Keep, Request, RequestKind, Shard, Snapshot};
+use crate::submission::{Asked, Submission};
 use crate::subscription::{READS_MAX, Subscription};
 use crate::sweeper::Sweeper;
 use crate::writer::Health;
@@ -163,34 +164,21 @@ impl Engine {
         Ok(Engine { inner })
     }
 
-    /// Decides a command on a session; the answer comes when what it depends on is durable. The engine has the command
-    /// when the future is first polled.
-    pub fn submit(&self, session_id: &str, command: Command) -> impl Future<Output = Result<Reply, Error>> + Send {
+    /// Gives a command on a session to the engine, which decides those of one session in the order of these calls.
+    pub fn submit(&self, session_id: &str, command: Command) -> Submission<'_> {
         let bytes = match &command.input {
             Input::Envelope { envelope, .. } => envelope.encoded_len() as u64,
             Input::Cancel { reason } | Input::Suspend { reason } | Input::Resume { reason } => reason.len() as u64,
             Input::Touch | Input::Expire(_) | Input::Synthetic { .. } => 0,
         };
-        let traced = self.inner.options.trace.then(|| Box::new(command.clone()));
-        // Boxed at once, so that the future does not carry the room for it.
-        let kind = RequestKind::Command(Box::new(command));
-        async move {
-            match self.request(session_id, kind, bytes).await {
-                Ok(Answer::Verdict(reply)) => Ok(reply),
-                Ok(Answer::Read(_)) => unreachable!("a command is answered by a verdict"),
-                Err(error) => {
-                    if let Some(command) = traced {
-                        self.trace_failure(session_id, &command, &error);
-                    }
-                    Err(error)
-                }
-            }
-        }
+        let traced = self.inner.options.trace.then(|| Box::new((session_id.to_owned(), command.clone())));
+        let asked = self.ask(session_id, RequestKind::Command(Box::new(command)), bytes);
+        Submission { asked, traced }
     }
 
     /// A command that got no verdict was refused for reasons outside the replay boundary. Where its session stood is
     /// not known, and nobody compares it.
-    fn trace_failure(&self, session_id: &str, command: &Command, error: &Error) {
+    pub(crate) fn trace_failure(&self, session_id: &str, command: &Command, error: &Error) {
         let code = if matches!(error, Error::Overloaded) { Code::RateLimited } else { Code::InternalError };
         let verdict = (&Rejection::operational(code, error.to_string())).into();
         let event = trace::Event::new(clock(), session_id, 0, command, &self.inner.options.limits, verdict);
@@ -199,22 +187,26 @@ impl Engine {
 
     /// What a session is like now; none if there is no such session.
     pub async fn session(&self, session_id: &str) -> Result<Option<Snapshot>, Error> {
-        match self.request(session_id, RequestKind::Read, 0).await? {
+        match self.ask(session_id, RequestKind::Read, 0).await? {
             Answer::Read(snapshot) => Ok(snapshot.map(|snapshot| *snapshot)),
             Answer::Verdict(_) => unreachable!("a read is answered by a snapshot"),
         }
     }
 
-    async fn request(&self, session_id: &str, kind: RequestKind, bytes: u64) -> Result<Answer, Error> {
+    fn ask(&self, session_id: &str, kind: RequestKind, bytes: u64) -> Asked<'_> {
         let inner = &self.inner;
-        let permit = inner.gate.enter(bytes)?;
-        let (answer, answered) = oneshot::channel();
-        let reply = Waiter { answer, permit };
-        inner.relay(inner.shard_of(session_id), Event::Request(Request { session_id: session_id.into(), kind, reply }));
-        // The way to answer is lost in a shutdown, or in a panic.
-        answered
-            .await
-            .unwrap_or_else(|_lost| Err(if inner.gate.is_closed() { Error::ShuttingDown } else { Error::Internal }))
+        let answer = inner.gate.enter(bytes).map(|permit| {
+            let (answer, answered) = oneshot::channel();
+            let request = Request { session_id: session_id.into(), kind, reply: Waiter { answer, permit } };
+            inner.relay(inner.shard_of(session_id), Event::Request(request));
+            answered
+        });
+        Asked { engine: self, answer }
+    }
+
+    /// Whether new requests are refused because the engine shuts down.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.inner.gate.is_closed()
     }
 
     /// Passes a Signal or Progress that was admitted on to those who watch.

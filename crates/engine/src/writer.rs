@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
-use macp_ledger::{Append, AppendError, Failure, FailureKind, Store};
+use macp_ledger::{Append, AppendError, Failure, FailureKind, Record, Store};
 
 use crate::Observer;
 use crate::gate::Gate;
@@ -38,14 +38,17 @@ impl Health {
     }
 }
 
-/// Writes until every shard is gone. `answer` gets the results of a shard's appends, in their order.
+/// What became of an append: its records, durable, or why they are not.
+type Landed = Result<Vec<Record>, AppendError>;
+
+/// Writes until every shard is gone. `answer` gets what became of a shard's appends, in their order.
 pub(crate) fn run(
     store: Arc<dyn Store>,
     batches: Receiver<Batch>,
     gate: &Gate,
     health: &Health,
     observer: Arc<dyn Observer>,
-    answer: impl Fn(usize, Vec<(Arc<str>, Result<(), AppendError>)>),
+    answer: impl Fn(usize, Vec<(Arc<str>, Landed)>),
 ) {
     while let Ok(first) = batches.recv() {
         // Whoever is about to hand over something goes first, on processors that are busy; idle ones lose nothing.
@@ -61,14 +64,17 @@ pub(crate) fn run(
             appends.extend(next.appends);
         }
         let began = Instant::now();
-        let mut results = append(&*store, &appends, health).into_iter();
-        let stored = report(&appends, results.as_slice(), health);
+        let results = append(&*store, &appends, health);
+        let stored = report(&appends, &results, health);
         let entries = appends.iter().map(|append| append.records.len()).sum();
         observer.committed(appends.len(), entries, began.elapsed(), stored);
 
-        let mut ids = appends.into_iter().map(|append| append.session_id);
+        let mut landed = appends
+            .into_iter()
+            .zip(results)
+            .map(|(append, result)| (append.session_id, result.map(|()| append.records)));
         for (shard, count) in shards {
-            answer(shard, ids.by_ref().zip(results.by_ref()).take(count).collect());
+            answer(shard, landed.by_ref().take(count).collect());
         }
     }
 }
@@ -109,7 +115,7 @@ fn report(appends: &[Append], results: &[Result<(), AppendError>], health: &Heal
 
 #[cfg(test)]
 mod tests {
-    use macp_ledger::{Hash, IndexUpdate, Record};
+    use macp_ledger::{Hash, IndexUpdate};
 
     use super::*;
 

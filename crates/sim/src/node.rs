@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use macp_engine::{Event, Load, LoadResult, Request, Shard};
-use macp_ledger::{AppendError, Head};
+use macp_ledger::{AppendError, Head, Record};
 
 use crate::plan::Plan;
 use crate::random::Random;
@@ -16,7 +16,7 @@ use crate::random::Random;
 pub(crate) struct Node {
     pub(crate) shard: Shard<u64>,
     pub(crate) requests: VecDeque<Request<u64>>,
-    pub(crate) appended: VecDeque<(Arc<str>, Result<(), AppendError>)>,
+    pub(crate) appended: VecDeque<(Arc<str>, Result<Vec<Record>, AppendError>)>,
     /// Sessions a loader has not read yet.
     pub(crate) loads: Vec<Load>,
     pub(crate) loaded: Vec<(Load, LoadResult)>,

@@ -73,10 +73,10 @@ impl Summary {
         *counter += 1;
     }
 
-    pub(crate) fn count_append(&mut self, result: &Result<(), AppendError>) {
+    pub(crate) fn count_append<T>(&mut self, result: &Result<T, AppendError>) {
         self.appends += 1;
         match result {
-            Ok(()) => {}
+            Ok(_) => {}
             Err(AppendError::Conflict { .. }) => self.append_conflicts += 1,
             Err(AppendError::Failed(_)) => self.append_failures += 1,
         }

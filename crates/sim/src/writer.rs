@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use macp_ledger::{Append, AppendError, Failure, FailureKind};
+use macp_ledger::{Append, AppendError, Failure, FailureKind, Record};
 
 use crate::Bug;
 use crate::disk::Disk;
@@ -16,7 +16,7 @@ use crate::random::Random;
 pub(crate) struct Report {
     pub(crate) shard: usize,
     pub(crate) session_id: Arc<str>,
-    pub(crate) result: Result<(), AppendError>,
+    pub(crate) result: Result<Vec<Record>, AppendError>,
 }
 
 /// What a step of the writer did.
@@ -153,8 +153,8 @@ impl Writer {
                 continue;
             }
             let result = match result {
-                Err(AppendError::Failed(_)) if self.bug == Some(Bug::LostFlight) => Ok(()),
-                other => other.clone(),
+                Err(AppendError::Failed(_)) if self.bug == Some(Bug::LostFlight) => Ok(append.records.clone()),
+                other => other.clone().map(|()| append.records.clone()),
             };
             reports.push(Report { shard: *shard, session_id: Arc::clone(&append.session_id), result });
         }

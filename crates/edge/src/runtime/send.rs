@@ -1,8 +1,11 @@
 //! Send: one envelope in, one Ack out. The same way is taken by the envelopes of a stream.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{self, Poll, ready};
 use std::time::Duration;
 
-use macp_engine::Error;
+use macp_engine::{Error, Reply, Submission};
 use macp_kernel::{
     Command, Door, Input, Rejection, SESSION_START, SignatureCheck, ambient, door, over_rate, stated_deadline,
 };
@@ -25,13 +28,30 @@ use crate::status;
 /// a stream. Only what is longer still is refused by the transport.
 pub(crate) const DECODE_SLACK_BYTES: usize = 4 * 1024 * 1024;
 
-pub(super) async fn send(ctx: &Context, access: &Access, request: SendRequest) -> Result<SendResponse, Status> {
-    let _timer = ctx.metrics.time(Rpc::Send);
+/// Not `async`, and neither is what it calls where nearly all requests pass: what an `async` function takes stays in
+/// its future beside what was made of it, and hundreds of requests wait at a time.
+pub(super) fn send<'a>(
+    ctx: &'a Context,
+    access: &'a Access,
+    request: SendRequest,
+) -> impl Future<Output = Result<SendResponse, Status>> + Send + use<'a> {
+    let timer = ctx.metrics.time(Rpc::Send);
     let SendRequest { envelope, signature } = request;
-    let envelope = envelope.ok_or_else(|| status::coded(Code::InvalidEnvelope, "the request holds no envelope"))?;
-    let received = receive(ctx, access, &envelope).await;
-    let ack = answer(ctx, access, received, envelope, signature).await;
-    Ok(SendResponse { ack: Some(ack) })
+    let way = envelope.map(|envelope| {
+        let received = meet(ctx, access, &envelope);
+        if received.wants_place.is_none() {
+            return answer(ctx, access, received, envelope, signature);
+        }
+        Way::Waiting(Box::pin(async move {
+            let received = received.with_place(ctx, access, &envelope.session_id).await;
+            answer(ctx, access, received, envelope, signature).await
+        }))
+    });
+    async move {
+        let _timer = timer;
+        let way = way.ok_or_else(|| status::coded(Code::InvalidEnvelope, "the request holds no envelope"))?;
+        Ok(SendResponse { ack: Some(way.await) })
+    }
 }
 
 /// What an envelope has met before its session is asked.
@@ -41,6 +61,8 @@ pub(super) struct Received {
     refused: Option<Rejection>,
     /// When its sender may come again, if nothing is left of the share.
     retry_after: Option<Duration>,
+    /// How many sessions its sender may have open, if it would open one more.
+    wants_place: Option<u64>,
     place: Place,
 }
 
@@ -53,35 +75,43 @@ enum Place {
     Full,
 }
 
-/// Looks at an envelope and its caller, takes it out of the sender's share and claims a place for a start whose sender
-/// may have so many sessions open and no more. The last may take a while, and what follows on a stream must not
-/// overtake the start.
-pub(super) async fn receive(ctx: &Context, access: &Access, envelope: &Envelope) -> Received {
-    let mut received = Received { refused: None, retry_after: None, place: Place::Free };
+/// Looks at an envelope and its caller, and takes it out of the sender's share.
+fn meet(ctx: &Context, access: &Access, envelope: &Envelope) -> Received {
+    let mut received = Received { refused: None, retry_after: None, wants_place: None, place: Place::Free };
     match door(envelope, &access.caller, ctx.engine.limits()) {
-        Door::Refused(rejection) => {
-            received.refused = Some(rejection);
-            return received;
-        }
+        Door::Refused(rejection) => received.refused = Some(rejection),
         // Its session refuses it. A start that is malformed opens none, and needs no place.
-        Door::Unclear => return received,
-        Door::Passed(sender) => {
-            if let Err(retry_after) = take_rate(ctx, sender, envelope) {
-                (received.refused, received.retry_after) = (Some(over_rate()), Some(retry_after));
-                return received;
-            }
-        }
-    }
-    if let Some(open_max) = access.open_sessions_max
-        && envelope.message_type == SESSION_START
-    {
-        // Boxed like the other waits that few requests have, so that a request does not carry the room for them.
-        match Box::pin(claim(ctx, access, open_max, &envelope.session_id)).await {
-            Ok(place) => received.place = place,
-            Err(rejection) => received.refused = Some(rejection),
-        }
+        Door::Unclear => {}
+        Door::Passed(sender) => match take_rate(ctx, sender, envelope) {
+            Ok(()) if envelope.message_type == SESSION_START => received.wants_place = access.open_sessions_max,
+            Ok(()) => {}
+            Err(retry_after) => (received.refused, received.retry_after) = (Some(over_rate()), Some(retry_after)),
+        },
     }
     received
+}
+
+impl Received {
+    /// Claims a place for a start whose sender may have so many sessions open and no more.
+    async fn with_place(mut self, ctx: &Context, access: &Access, session_id: &str) -> Self {
+        if let Some(open_max) = self.wants_place.take() {
+            match claim(ctx, access, open_max, session_id).await {
+                Ok(place) => self.place = place,
+                Err(rejection) => self.refused = Some(rejection),
+            }
+        }
+        self
+    }
+}
+
+/// All that happens to an envelope before its session is asked. To claim a place may take a while, and what follows on a
+/// stream must not overtake the start.
+pub(super) async fn receive(ctx: &Context, access: &Access, envelope: &Envelope) -> Received {
+    let received = meet(ctx, access, envelope);
+    if received.wants_place.is_none() {
+        return received;
+    }
+    Box::pin(received.with_place(ctx, access, &envelope.session_id)).await
 }
 
 async fn claim(ctx: &Context, access: &Access, open_max: u64, session_id: &str) -> Result<Place, Rejection> {
@@ -108,17 +138,37 @@ async fn settle(ctx: &Context, access: &Access, ack: &Ack) {
     ctx.quotas.settle(access.identity().unwrap_or_default(), &ack.session_id, outcome).await;
 }
 
-/// Takes an envelope to its verdict. The engine has it when this is first polled, so that whoever polls in the order of
-/// arrival keeps that order; only Progress about a session waits for that session first.
-pub(super) async fn answer(
-    ctx: &Context,
-    access: &Access,
+/// An envelope on its way to its Ack.
+pub(super) enum Way<'a> {
+    /// Its session was not asked.
+    Refused(Box<Ack>),
+    Submitted(Submitted<'a>),
+    /// For what few envelopes wait for, so that the others do not carry the room for it.
+    Waiting(Pin<Box<dyn Future<Output = Ack> + Send + 'a>>),
+}
+
+/// The engine has it.
+pub(super) struct Submitted<'a> {
+    ctx: &'a Context,
+    access: &'a Access,
+    submission: Submission<'a>,
+    subject: Subject,
+    retry_after: Option<Duration>,
+    place: Place,
+    deadline_ms: Option<i64>,
+}
+
+/// Sends an envelope on its way: the engine has it when this returns, so that whoever calls in the order of arrival
+/// keeps that order. Only Progress about a session waits for that session first.
+pub(super) fn answer<'a>(
+    ctx: &'a Context,
+    access: &'a Access,
     received: Received,
     envelope: Envelope,
     signature: Option<EnvelopeSignature>,
-) -> Ack {
+) -> Way<'a> {
     let subject = Subject { session_id: envelope.session_id.clone(), message_id: envelope.message_id.clone() };
-    let Received { refused, retry_after, place } = received;
+    let Received { refused, retry_after, place, .. } = received;
     let mut caller = access.caller.clone();
     caller.over_rate = retry_after.is_some();
     caller.over_quota = place == Place::Full;
@@ -127,30 +177,62 @@ pub(super) async fn answer(
         None => SignatureCheck::Absent,
     };
     if let Some(admitted) = ambient(&envelope, &signature, &caller, ctx.engine.limits()) {
-        let offered = Offered { envelope: &envelope, signature: &signature, caller: &caller, retry_after };
-        return Box::pin(relay(ctx, access, subject, offered, admitted)).await;
+        return Way::Waiting(Box::pin(async move {
+            let offered = Offered { envelope: &envelope, signature: &signature, caller: &caller, retry_after };
+            relay(ctx, access, subject, offered, admitted).await
+        }));
     }
     if let Some(rejection) = refused {
         ctx.metrics.rejected(rejection.code);
         ctx.engine.trace(&envelope, &signature, &caller, (&rejection).into());
-        return subject.refused(Refusal::new(rejection, retry_after), SessionState::Unspecified);
+        let refusal = Refusal::new(rejection, retry_after);
+        return Way::Refused(Box::new(subject.refused(refusal, SessionState::Unspecified)));
     }
     let deadline_ms = stated_deadline(&envelope);
     let registered = ctx.registry.look_up(&envelope);
     let command = Command { caller, input: Input::Envelope { envelope, signature, registered } };
-    let result = ctx.engine.submit(&subject.session_id, command).await;
-    if let Err(error) = &result {
-        report(&subject.session_id, error);
+    let submission = ctx.engine.submit(&subject.session_id, command);
+    Way::Submitted(Submitted { ctx, access, submission, subject, retry_after, place, deadline_ms })
+}
+
+impl Future for Way<'_> {
+    type Output = Ack;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Ack> {
+        loop {
+            match &mut *self {
+                Way::Refused(ack) => return Poll::Ready(std::mem::take(&mut **ack)),
+                Way::Waiting(waiting) => return waiting.as_mut().poll(cx),
+                Way::Submitted(submitted) => {
+                    let result = ready!(Pin::new(&mut submitted.submission).poll(cx));
+                    let (ctx, access, place) = (submitted.ctx, submitted.access, submitted.place);
+                    let ack = submitted.answered(result);
+                    if place != Place::Claimed {
+                        return Poll::Ready(ack);
+                    }
+                    *self = Way::Waiting(Box::pin(async move {
+                        settle(ctx, access, &ack).await;
+                        ack
+                    }));
+                }
+            }
+        }
     }
-    let ack = subject.answered(result, access.sees_all(), retry_after, ctx.engine.now_ms());
-    count(ctx, &ack);
-    if place == Place::Claimed {
-        Box::pin(settle(ctx, access, &ack)).await;
+}
+
+impl Submitted<'_> {
+    fn answered(&mut self, result: Result<Reply, Error>) -> Ack {
+        if let Err(error) = &result {
+            report(&self.subject.session_id, error);
+        }
+        let subject = std::mem::take(&mut self.subject);
+        let ack = subject.answered(result, self.access.sees_all(), self.retry_after, self.ctx.engine.now_ms());
+        count(self.ctx, &ack);
+        if let Some(deadline_ms) = self.deadline_ms {
+            warn_if_past(deadline_ms, &ack);
+        }
+        ack
     }
-    if let Some(deadline_ms) = deadline_ms {
-        warn_if_past(deadline_ms, &ack);
-    }
-    ack
 }
 
 /// Overload and failed writes are counted, and the engine logs the first; a line for every request that meets them

@@ -18,10 +18,10 @@ pub enum Event<R> {
         load: Load,
         result: LoadResult,
     },
-    /// Answers [`Effect::Append`], in the order of the appends of a session.
+    /// Answers [`Effect::Append`], in the order of the appends of a session, with the records if they are durable.
     Appended {
         session_id: Arc<str>,
-        result: Result<(), AppendError>,
+        result: Result<Vec<Record>, AppendError>,
     },
     /// The store knows that time has something to do in this session.
     Due(Head),

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use macp_kernel::trace::{self, TracedVerdict};
 use macp_kernel::{Caller, Command, ID_BYTES_MAX, Input, Limits, Session, step};
-use macp_ledger::{Append, AppendError, Head, IndexUpdate};
+use macp_ledger::{Append, AppendError, Head, IndexUpdate, Record};
 use macp_wire::history::v1::{Entry, entry};
 use prost::Message;
 
@@ -99,8 +99,7 @@ impl<R> Shard<R> {
     /// Sends off what was decided since the last flush: one append per session.
     pub fn flush(&mut self, effects: &mut Vec<Effect<R>>) {
         for session_id in std::mem::take(&mut self.unflushed) {
-            self.slots.weigh(&session_id);
-            let Some(slot) = self.slots.get_mut(&session_id) else {
+            let Some(slot) = self.slots.weigh(&session_id) else {
                 continue;
             };
             let Some(pending) = slot.pending_mut().map(std::mem::take) else {
@@ -113,10 +112,10 @@ impl<R> Shard<R> {
                 session_id,
                 expected_sequence: pending.expected_sequence,
                 expected_hash: pending.expected_hash,
-                records: pending.records.clone(),
+                records: pending.records,
                 index,
             }));
-            slot.flights.push_back(Flight { records: pending.records, outgoing: pending.outgoing });
+            slot.flights.push_back(Flight { outgoing: pending.outgoing });
         }
         self.evict_surplus();
     }
@@ -229,18 +228,18 @@ impl<R> Shard<R> {
     fn appended(
         &mut self,
         session_id: Arc<str>,
-        result: Result<(), AppendError>,
+        result: Result<Vec<Record>, AppendError>,
         now: i64,
         effects: &mut Vec<Effect<R>>,
     ) {
         let slot = self.slots.get_mut(&session_id).expect("a session with a flight has a slot");
         let flight = slot.flights.pop_front().expect("an append answers a flight");
         match result {
-            Ok(()) => {
+            Ok(records) => {
                 slot.before = None;
                 // Whoever waits for an answer sends nothing more before it; subscribers can be many.
                 effects.extend(flight.outgoing.into_iter().map(Effect::Send));
-                effects.push(Effect::Publish { session_id: Arc::clone(&session_id), records: flight.records });
+                effects.push(Effect::Publish { session_id: Arc::clone(&session_id), records });
                 if slot.is_presumed() {
                     self.confirm(session_id, now, effects);
                     return;

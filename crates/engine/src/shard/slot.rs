@@ -77,10 +77,9 @@ pub(super) struct Pending<R> {
     pub(super) outgoing: Vec<Outgoing<R>>,
 }
 
-/// One append under way, and what leaves when it is durable.
+/// What leaves when an append under way is durable.
 #[derive(Debug)]
 pub(super) struct Flight<R> {
-    pub(super) records: Vec<Record>,
     pub(super) outgoing: Vec<Outgoing<R>>,
 }
 

@@ -56,12 +56,12 @@ impl<R> Slots<R> {
         removed
     }
 
-    /// To be called when a session has come into memory or has grown.
-    pub(super) fn weigh(&mut self, session_id: &str) {
-        if let Some(slot) = self.slots.get_mut(session_id) {
-            let weight = slot.session().map_or(0, Session::weight);
-            self.bytes = self.bytes - slot.weight + weight;
-            slot.weight = weight;
-        }
+    /// To be called when a session has come into memory or has grown; gives its slot.
+    pub(super) fn weigh(&mut self, session_id: &str) -> Option<&mut Slot<R>> {
+        let slot = self.slots.get_mut(session_id)?;
+        let weight = slot.session().map_or(0, Session::weight);
+        self.bytes = self.bytes - slot.weight + weight;
+        slot.weight = weight;
+        Some(slot)
     }
 }

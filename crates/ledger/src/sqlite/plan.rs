@@ -4,6 +4,7 @@
 //! written once however many appends the batch has for it.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -72,13 +73,12 @@ impl<'a> Plan<'a> {
                 verdicts.push(Err(AppendError::Failed(failure)));
                 continue;
             }
-            let place = match places.get(&*append.session_id) {
-                Some(&place) => place,
-                None => {
+            let place = match places.entry(&*append.session_id) {
+                Entry::Occupied(place) => *place.get(),
+                Entry::Vacant(place) => {
                     let stored = lookup(&append.session_id)?;
                     sessions.push(SessionPlan { stored, appends: Vec::with_capacity(1), summary: None });
-                    places.insert(&append.session_id, sessions.len() - 1);
-                    sessions.len() - 1
+                    *place.insert(sessions.len() - 1)
                 }
             };
             let session = &mut sessions[place];

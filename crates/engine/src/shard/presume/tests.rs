@@ -91,7 +91,7 @@ impl Bench {
     }
 
     fn appended(&mut self, result: Result<(), AppendError>) -> Out {
-        self.step(Event::Appended { session_id: "s".into(), result })
+        self.step(Event::Appended { session_id: "s".into(), result: result.map(|()| Vec::new()) })
     }
 
     /// The start conflicts with a session that was started with `message_id`.
@@ -236,7 +236,8 @@ fn a_read_that_finds_the_time_run_out_is_answered_whether_or_not_that_can_be_wri
             assert_eq!(bench.step_at(first, late).appends, 1);
             let out = bench.step_at(read(3), late);
             assert_eq!((out.appends, out.answers.len()), (0, 0), "it waits for the end to be written");
-            let out = bench.step_at(Event::Appended { session_id: "s".into(), result }, late);
+            let out =
+                bench.step_at(Event::Appended { session_id: "s".into(), result: result.map(|()| Vec::new()) }, late);
             assert_eq!(out.answers.len(), if swept { 1 } else { 2 });
             for (_, answer) in &out.answers {
                 let state = match answer {
