@@ -4,19 +4,19 @@
 //! possible, and the scheduler draws it.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use macp_engine::{Event, Load, LoadResult, Request, Shard};
-use macp_ledger::{AppendError, Head, Record};
+use macp_ledger::Head;
 
 use crate::plan::Plan;
 use crate::random::Random;
+use crate::writer::Report;
 
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) shard: Shard<u64>,
     pub(crate) requests: VecDeque<Request<u64>>,
-    pub(crate) appended: VecDeque<(Arc<str>, Result<Vec<Record>, AppendError>)>,
+    pub(crate) appended: VecDeque<Report>,
     /// Sessions a loader has not read yet.
     pub(crate) loads: Vec<Load>,
     pub(crate) loaded: Vec<(Load, LoadResult)>,
@@ -62,9 +62,10 @@ impl Node {
         }
         match random.pick(&sources) {
             Source::Request => self.requests.pop_front().map(Event::Request),
-            Source::Appended => {
-                self.appended.pop_front().map(|(session_id, result)| Event::Appended { session_id, result })
-            }
+            Source::Appended => self
+                .appended
+                .pop_front()
+                .map(|Report { session_id, result, .. }| Event::Appended { session_id, result }),
             Source::Loaded => {
                 let (load, result) = self.loaded.swap_remove(random.index(self.loaded.len()));
                 Some(Event::Loaded { load, result })

@@ -275,7 +275,7 @@ impl World {
         for report in progress.reports {
             self.transcript.note(format_args!("{} reports {report:?}", self.now));
             self.summary.count_append(&report.result);
-            self.nodes[report.shard].appended.push_back((report.session_id, report.result));
+            self.nodes[report.shard].appended.push_back(report);
         }
         Ok(())
     }
