@@ -2,6 +2,7 @@
 
 mod aspect;
 mod behaviors;
+mod decisions;
 mod inputs;
 mod report;
 

@@ -185,7 +185,7 @@ fn secrets(found: &mut Vec<Finding>, members: &Map<String, Value>) {
                             "secret_in_plan",
                             format!("`{name}` looks like a secret in clear text"),
                         )
-                        .fix("name it as secret://NAME and let the skill resolve it"),
+                        .fix("name it as secret://NAME where the skill resolves secrets, which for http_call is in headers"),
                     );
                 }
             }

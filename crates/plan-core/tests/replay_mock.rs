@@ -295,3 +295,99 @@ fn the_report_has_the_published_shape() {
         [0, 0, 10, 11, 12]
     );
 }
+
+/// The journal of a run with one entry altered, and a chain that holds all the same.
+fn forged(run: &Run, forge: fn(&mut Body) -> bool) -> Journal {
+    let mut entries = run.journal.entries().to_vec();
+    assert!(entries.iter_mut().any(|entry| forge(&mut entry.body)), "there is something to forge");
+    let mut previous = None;
+    let mut records = Vec::new();
+    for entry in &entries {
+        let (text, hash) = macp_plan_core::journal::seal(previous.as_deref(), entry).expect("canonical");
+        previous = Some(hash.clone());
+        records.push((text, hash));
+    }
+    Journal::read(records.iter().map(|(text, hash)| (text, hash))).expect("the chain holds")
+}
+
+/// AOS-87: a recorded decision that is not the one the inputs lead to is found, also where nothing else depends on it.
+#[test]
+fn a_forged_decision_is_found() {
+    let plan = freeze(plan(1_000, vec![http_step("s1"), step("s2", "post_call", json!({"effects": 2}))]));
+    let catalog = Kit::standard().shared();
+    let run = execute(&plan, &catalog, World::new().answer("s1", 0, http(503)));
+    let forgeries: [(Aspect, &str, fn(&mut Body) -> bool); 10] = [
+        (Aspect::RetryCount, "attempts.retry", |body| match body {
+            Body::AttemptJudged { retry, .. } => std::mem::replace(retry, false),
+            _ => false,
+        }),
+        (Aspect::Retryable, "attempts.retryable", |body| match body {
+            Body::AttemptJudged { retryable, .. } => std::mem::replace(retryable, false),
+            _ => false,
+        }),
+        (Aspect::CostCents, "attempts.cost_microcents", |body| match body {
+            Body::AttemptJudged { cost_microcents, .. } => {
+                *cost_microcents += 7;
+                true
+            }
+            _ => false,
+        }),
+        (Aspect::BudgetEnforcement, "budget_checked.required", |body| match body {
+            Body::BudgetChecked { required, .. } => {
+                *required += 1;
+                true
+            }
+            _ => false,
+        }),
+        (Aspect::BudgetEnforcement, "budget_checked.remaining", |body| match body {
+            Body::BudgetChecked { remaining, .. } => {
+                *remaining -= 1;
+                true
+            }
+            _ => false,
+        }),
+        (Aspect::BudgetEnforcement, "budget_checked.bound", |body| match body {
+            Body::BudgetChecked { bound, .. } => {
+                bound.requests += 1;
+                true
+            }
+            _ => false,
+        }),
+        (Aspect::SideEffects, "effect_key", |body| match body {
+            Body::EffectIntent { effect_key, .. } => {
+                *effect_key = "aos1-0".to_owned();
+                true
+            }
+            _ => false,
+        }),
+        (Aspect::RetryCount, "total_attempts", |body| match body {
+            Body::StepFinished(finished) => {
+                finished.total_attempts += 1;
+                true
+            }
+            _ => false,
+        }),
+        (Aspect::BudgetEnforcement, "run.budget", |body| match body {
+            Body::RunFinished(finished) => {
+                finished.budget.spent += 1;
+                true
+            }
+            _ => false,
+        }),
+        (Aspect::StepOrder, "index", |body| match body {
+            Body::StepStarted { index, .. } => {
+                *index += 1;
+                true
+            }
+            _ => false,
+        }),
+    ];
+    for (aspect, field, forge) in forgeries {
+        let journal = forged(&run, forge);
+        let bodies = |digest: &_| run.world.bodies.get(digest).cloned();
+        let report = mock_replay(&plan, &journal, &bodies, &catalog, &Options::new("r")).expect("its own plan").report;
+        assert_eq!(report.verdict, Verdict::Diverged, "{field}");
+        let found: Vec<_> = report.mismatches.iter().map(|it| (it.aspect, it.field.as_str(), it.cause)).collect();
+        assert_eq!(found, [(aspect, field, Origin::Runtime)]);
+    }
+}

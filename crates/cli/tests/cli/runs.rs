@@ -436,3 +436,25 @@ fn a_corpus_is_checked_without_a_server() {
     macp(&["run", "corpus", "check", "--dir", &corpus]).exits(1);
     macp(&["run", "corpus", "check", "--dir", &place.file("nowhere")]).exits(1);
 }
+
+/// A stop is told with what led to it, not with what its code means in general alone.
+#[test]
+fn a_stop_is_told_with_its_reason() {
+    let place = Place::new();
+    let transform = |id: &str, input: Value| {
+        json!({"step_id": id, "skill_id": "json_transform", "skill_version": "2.0.0",
+               "parameters": {"input": input, "expression": "a"}})
+    };
+    let plan = json!({
+        "plan_id": "reasons", "agent_id": "reader", "goal": "Read",
+        "steps": [transform("first", json!({"a": {"b": 1}})), transform("second", json!("{{first.result.nope}}"))],
+        "context": {"budget_cents": 5, "allowed_skills": ["json_transform"]},
+    });
+    let plan = freeze(place.path(), "reasons", &plan.to_string());
+    let server = serve(&place.data());
+    let run = result(&server.macp(&["--json", "run", "start", &plan]))["run_id"].as_str().unwrap().to_owned();
+    let shown = server.macp(&["run", "show", &run]).exits(0).stdout;
+    assert!(shown.contains("Step second ended with ERR_VALIDATION_FAILED"), "{shown}");
+    assert!(shown.contains("`first.result.nope` cannot be resolved: there is no member"), "{shown}");
+    assert_eq!(shown.matches("did not pass a check").count(), 1, "{shown}");
+}

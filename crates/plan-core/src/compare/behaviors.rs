@@ -25,10 +25,10 @@ pub struct Comparison {
 
 /// Where in a run something is compared.
 #[derive(Clone, Copy, Default)]
-struct Place<'a> {
-    step_id: Option<&'a str>,
-    attempt: Option<u32>,
-    seq: Option<u64>,
+pub(super) struct Place<'a> {
+    pub(super) step_id: Option<&'a str>,
+    pub(super) attempt: Option<u32>,
+    pub(super) seq: Option<u64>,
 }
 
 /// Compares two behaviours under one plan. Every difference is put down to the runtime; whoever knows better says so
@@ -53,7 +53,7 @@ pub fn behaviors(plan: &Plan, original: &Behavior, replay: &Behavior) -> Compari
 }
 
 impl Comparison {
-    fn equal<T: PartialEq + Serialize>(
+    pub(super) fn equal<T: PartialEq + Serialize>(
         &mut self,
         (aspect, field): (Aspect, &str),
         place: Place<'_>,

@@ -66,6 +66,9 @@ pub fn mock_replay(
     }
     let mut comparison = compare::behaviors(&under.plan, &original, &behavior);
     comparison.mismatches.extend(found);
+    if comparison.mismatches.is_empty() && !report.what_if {
+        comparison.decisions(&original, &behavior);
+    }
     drop_unknown(&mut comparison, &report.skipped);
     check_digests(&mut comparison, &report.behavior_digest, &original);
     if ended && journal.finished() && comparison.mismatches.is_empty() {

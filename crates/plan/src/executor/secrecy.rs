@@ -29,8 +29,8 @@ impl<'s> Noted<'s> {
     }
 
     /// Puts names in the place of every secret that was looked up: as it is, in base64 with either alphabet and wherever
-    /// in a longer text it stands, and each of these percent-encoded, in URLs as in forms. What was encoded twice, or
-    /// in another way, is not recognised.
+    /// in a longer text it stands, as JSON and HTML escape it, and each of these percent-encoded, in URLs as in forms. What
+    /// was encoded twice, or in another way, is not recognised.
     pub(super) fn scrub(self, mut observation: Observation) -> Observation {
         let mut seen = self.seen.into_inner().unwrap_or_else(PoisonError::into_inner);
         if seen.is_empty() {
@@ -57,6 +57,7 @@ impl Secrets for Noted<'_> {
             }
         };
         note(value.clone());
+        escaped(&value).into_iter().for_each(&mut note);
         if value.len() >= ENCODED_BYTES_MIN {
             for offset in 0..3 {
                 let encoded = encoded(&value, offset);
@@ -72,6 +73,18 @@ impl fmt::Debug for Noted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Noted").finish_non_exhaustive()
     }
+}
+
+/// What a secret becomes in the text of a JSON string or of an HTML page, as usual writers have it: with as few letters
+/// escaped as need be, with slashes too, with quotes or without.
+fn escaped(secret: &str) -> [Zeroizing<String>; 5] {
+    let quoted = Zeroizing::new(serde_json::to_string(secret).expect("a text has a form in JSON"));
+    let json = Zeroizing::new(quoted[1..quoted.len() - 1].to_owned());
+    let slashes = Zeroizing::new(json.replace('/', "\\/"));
+    let text = Zeroizing::new(secret.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"));
+    let quotes = Zeroizing::new(text.replace('"', "&quot;"));
+    let apostrophes = Zeroizing::new(quotes.replace('\'', "&#39;"));
+    [json, slashes, text, quotes, apostrophes]
 }
 
 /// What base64 makes of a secret that begins so many bytes into a group of three, without the digits at either end that
@@ -253,6 +266,26 @@ mod tests {
             let noted = Noted::new(&held);
             noted.secret("key").unwrap();
             assert_eq!(noted.scrub(Observation::new(Cause::Success, text)).message, text);
+        }
+    }
+
+    #[test]
+    fn a_secret_is_found_as_json_and_html_escape_it() {
+        let secret = r#"pQ"ss/w'Rd+&x<Zy"#;
+        let held = Held::default().with("key", secret);
+        let json = serde_json::to_string(secret).unwrap();
+        let texts = [
+            format!("{{\"a\":{json}}}"),
+            json.replace('/', "\\/"),
+            "<p>pQ\"ss/w'Rd+&amp;x&lt;Zy</p>".to_owned(),
+            "<a b=\"pQ&quot;ss/w'Rd+&amp;x&lt;Zy\">".to_owned(),
+            "pQ&quot;ss/w&#39;Rd+&amp;x&lt;Zy".to_owned(),
+        ];
+        for text in texts {
+            let noted = Noted::new(&held);
+            noted.secret("key").unwrap();
+            let scrubbed = noted.scrub(Observation::new(Cause::Success, text.clone())).message;
+            assert!(scrubbed.contains("secret://key") && !scrubbed.contains("Rd"), "{text} became {scrubbed}");
         }
     }
 

@@ -137,7 +137,24 @@ impl PureSkill for HttpCall {
                 secrets::check(value).map_err(|error| format!("at /headers/{name}: {error}"))?;
             }
         }
+        for place in ["body", "body_text"] {
+            if parameters.get(place).is_some_and(names_a_secret) {
+                return Err(format!("at /{place}: {HEADERS_ONLY}"));
+            }
+        }
         Ok(())
+    }
+}
+
+const HEADERS_ONLY: &str = "a secret can be named in a header only; here its name would be sent in its place";
+
+/// Whether a text in a body is the name of a secret. One that only mentions a name may be about anything.
+fn names_a_secret(body: &Value) -> bool {
+    match body {
+        Value::String(text) => text.starts_with(secrets::REFERENCE),
+        Value::Array(elements) => elements.iter().any(names_a_secret),
+        Value::Object(members) => members.values().any(names_a_secret),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
@@ -175,6 +192,9 @@ pub(crate) fn url(text: &str) -> Result<Url, String> {
     }
     if url.host().is_none() {
         return Err("at /url: the URL names no host".to_owned());
+    }
+    if secrets::mentions(text) {
+        return Err(format!("at /url: {HEADERS_ONLY}"));
     }
     Ok(url)
 }

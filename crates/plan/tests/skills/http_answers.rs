@@ -257,6 +257,13 @@ fn parameters_that_cannot_be_sent_are_refused_beforehand() {
     }
     assert!(refused(json!({"url": "https://a.example", "headers": {"a b": "x"}})).contains("/headers"));
     assert!(refused(json!({"url": "https://a.example", "headers": {"a": "secret://"}})).contains("/headers/a"));
+    // AOS-83: where nobody puts the secret into its place, its name is not sent either.
+    assert!(refused(json!({"url": "https://a.example/?key=secret://shop"})).contains("in a header only"));
+    for body in [json!({"body": {"keys": [{"key": "secret://shop"}]}}), json!({"body_text": "secret://shop"})] {
+        let mut parameters = object(body);
+        parameters.insert("url".to_owned(), json!("https://a.example"));
+        assert!(refused(Value::Object(parameters)).contains("in a header only"));
+    }
     // What was given may be confidential and is not repeated.
     let told = refused(json!({"url": "https://a.example", "headers": {"a": ["confidential"]}}));
     assert!(!told.contains("confidential"), "{told}");
@@ -264,6 +271,7 @@ fn parameters_that_cannot_be_sent_are_refused_beforehand() {
     let taken = |parameters: Value| skill.check_input(&object(parameters)).expect("must be taken");
     taken(json!({"url": "https://a.example", "method": "POST", "body": {"any": [1]}, "target_dedupes": true}));
     taken(json!({"url": "{{s1.next}}", "headers": {"x": "secret://{{s1.name}}"}}));
+    taken(json!({"url": "https://a.example", "method": "POST", "body": "secrets are named as in secret://shop"}));
 }
 
 /// AOS-54: bytes are those of the two bodies, and never more than was reserved for them.

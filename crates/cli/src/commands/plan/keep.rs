@@ -51,10 +51,14 @@ pub(super) fn as_json(findings: &[WireFinding]) -> Vec<Value> {
 /// The same in lines, for people.
 pub(super) fn show_findings(findings: &[WireFinding], output: &Output) -> anyhow::Result<()> {
     for finding in findings.iter().filter(|_| !output.is_json()) {
-        let paint = if finding.error { Paint::Bad } else { Paint::Warn };
-        let (code, problem, fix) = (clean(&finding.code), clean(&finding.problem), clean(&finding.fix));
+        // The code is that of a run rejected for it, and a warning rejects none.
+        let (paint, word) = match finding.error {
+            true => (Paint::Bad, clean(&finding.code)),
+            false => (Paint::Warn, "warning".into()),
+        };
+        let (problem, fix) = (clean(&finding.problem), clean(&finding.fix));
         let place = if finding.step_id.is_empty() { String::new() } else { format!(" {}", clean(&finding.step_id)) };
-        output.line(format!("{}{place}: {problem}; {fix}", output.paint(paint, code)))?;
+        output.line(format!("{}{place}: {problem}; {fix}", output.paint(paint, word)))?;
     }
     Ok(())
 }

@@ -99,7 +99,10 @@ fn read_plan(path: &Path) -> anyhow::Result<String> {
         Ok(plan) => Ok(plan.text()),
         Err(PlanError::Findings(_)) => {
             let path = path.display();
-            Err(anyhow!("{path} is no frozen plan; freeze it first: macp plan freeze {path} -o PLAN"))
+            Err(anyhow!(
+                "{path} is no frozen plan; freeze it first: macp plan freeze {path} -o PLAN (if it was frozen and has \
+                 been changed since, `macp plan lint {path}` says what is wrong with it)"
+            ))
         }
         Err(error) => Err(error).with_context(|| path.display().to_string()),
     }

@@ -135,13 +135,24 @@ fn target(step: Option<&StepResult>) -> (String, String) {
 fn budget(result: &RunResult, stop: &Stop) -> Vec<String> {
     let step_id = stop.step_id.as_deref().unwrap_or_default();
     let details = step(result, step_id).map(|step| &step.outcome.details);
-    let amount = |name: &str| details.and_then(|details| details.get(name)).and_then(Value::as_u64).map(cents);
-    let numbers = match (amount("required"), amount("remaining")) {
-        (Some(required), Some(remaining)) => format!(": it needs up to {required}, and {remaining} remain"),
-        _ => String::new(),
+    let fact = |name: &str| details.and_then(|details| details.get(name));
+    let amount = |name: &str| fact(name).and_then(Value::as_u64).map(cents);
+    let needs = amount("required").map(|required| format!(": it needs up to {required}")).unwrap_or_default();
+    if fact("breach").and_then(Value::as_str) == Some("per_step") {
+        let limit = amount("limit").map(|limit| format!(", and one step may cost {limit}")).unwrap_or_default();
+        return vec![
+            format!("The ceiling of a single step does not allow step {step_id}{needs}{limit}."),
+            "Freeze a plan with a larger max_cost_cents for the step, or per_step_max_cents for all; a frozen plan keeps both."
+                .to_owned(),
+        ];
+    }
+    let remains = match fact("remaining").and_then(Value::as_i64) {
+        Some(remaining @ ..0) => format!(", and the budget is overrun by {}", cents(remaining.unsigned_abs())),
+        Some(remaining) => format!(", and {} remain", cents(remaining.unsigned_abs())),
+        None => String::new(),
     };
     vec![
-        format!("The budget does not allow step {step_id}{numbers}."),
+        format!("The budget does not allow step {step_id}{needs}{remains}."),
         "Freeze a plan with a larger budget_cents, or with cheaper steps; a frozen plan keeps its budget.".to_owned(),
     ]
 }
@@ -154,14 +165,28 @@ fn stopped(result: &RunResult, stop: &Stop) -> Vec<String> {
     let step = step(result, step_id);
     let attempts = step.map(|step| step.attempts.len() as u64).unwrap_or_default();
     let after = if attempts > 1 { format!(" after {attempts} attempts") } else { String::new() };
-    let said = step.map(|step| step.outcome.message.as_str()).filter(|text| !text.is_empty());
-    let said = said.map(|text| format!(" {text}")).unwrap_or_default();
-    let mut told = vec![format!("Step {step_id} ended with {}{after}, which stopped the run.{said}", stop.code)];
-    if let Some(explanation) = taxonomy::explain(&stop.code) {
+    let mut told = vec![format!("Step {step_id} ended with {}{after}, which stopped the run.", stop.code)];
+    let explanation = taxonomy::explain(&stop.code);
+    told.extend(step.and_then(refused_for));
+    // What the code means is told below, and may be all that is known.
+    let meaning = explanation.as_ref().map(|explanation| explanation.meaning);
+    let said = step.map(|step| step.outcome.message.as_str());
+    told.extend(said.filter(|said| !said.is_empty() && meaning != Some(said)).map(str::to_owned));
+    if let Some(explanation) = &explanation {
         told.push(format!("{} {}", explanation.meaning, explanation.action));
     }
     told.push(retry(result));
     told
+}
+
+/// What of a step did not pass before it was called: its details name it.
+fn refused_for(step: &StepResult) -> Option<String> {
+    let fact = |name: &str| step.outcome.details.get(name).and_then(Value::as_str);
+    let why = fact("why")?;
+    Some(match fact("reference") {
+        Some(reference) => format!("Its reference `{reference}` cannot be resolved: {why}."),
+        None => format!("It was not called: {why}."),
+    })
 }
 
 fn retry(result: &RunResult) -> String {

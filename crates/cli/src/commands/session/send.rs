@@ -15,7 +15,8 @@ use crate::remote::ServerArgs;
 /// For example:
 /// macp session send s1 --type Vote --sender alice --json-payload '{"proposal_id":"p1","vote":"approve"}'
 ///
-/// Sessions by today's standard take protobuf only: use --proto-payload with the same JSON.
+/// Sessions by today's standard take protobuf only: use --proto-payload with the same JSON, in which bytes such as
+/// supporting_data are the text itself, or a list of byte values, and not base64.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Session id
@@ -32,7 +33,7 @@ pub(crate) struct Args {
     /// Payload as JSON
     #[arg(long, value_name = "JSON", conflicts_with_all = ["text_payload", "payload_file"])]
     json_payload: Option<String>,
-    /// Payload as JSON, sent as the protobuf message it stands for
+    /// Payload as JSON, sent as the protobuf message it stands for; bytes as their text or as a list of byte values
     #[arg(long, value_name = "JSON", conflicts_with_all = ["json_payload", "text_payload", "payload_file"])]
     proto_payload: Option<String>,
     /// Payload as plain text, sent as it is
