@@ -296,8 +296,11 @@ fn the_report_has_the_published_shape() {
     );
 }
 
+/// Alters an entry, and says whether it did.
+type Forge = fn(&mut Body) -> bool;
+
 /// The journal of a run with one entry altered, and a chain that holds all the same.
-fn forged(run: &Run, forge: fn(&mut Body) -> bool) -> Journal {
+fn forged(run: &Run, forge: Forge) -> Journal {
     let mut entries = run.journal.entries().to_vec();
     assert!(entries.iter_mut().any(|entry| forge(&mut entry.body)), "there is something to forge");
     let mut previous = None;
@@ -316,7 +319,7 @@ fn a_forged_decision_is_found() {
     let plan = freeze(plan(1_000, vec![http_step("s1"), step("s2", "post_call", json!({"effects": 2}))]));
     let catalog = Kit::standard().shared();
     let run = execute(&plan, &catalog, World::new().answer("s1", 0, http(503)));
-    let forgeries: [(Aspect, &str, fn(&mut Body) -> bool); 10] = [
+    let forgeries: [(Aspect, &str, Forge); 10] = [
         (Aspect::RetryCount, "attempts.retry", |body| match body {
             Body::AttemptJudged { retry, .. } => std::mem::replace(retry, false),
             _ => false,
