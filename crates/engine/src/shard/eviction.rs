@@ -11,6 +11,10 @@ const LOOKED_AT_MAX: usize = 4096;
 /// An ended session stays a moment for late votes and repeated requests.
 const ENDED_IDLE_MS_MAX: i64 = 2_000;
 
+/// Ended sessions that stay for that moment: on a busy server more would end in it than a processor's cache holds, and
+/// every new session would begin in memory that is far away.
+const ENDED_MAX: usize = 128;
+
 /// Sessions longer than this take time to load and stay in memory longer.
 const LONG_ENTRIES: u64 = 5_000;
 const LONG_IDLE_FACTOR: i64 = 12;
@@ -39,6 +43,18 @@ impl<R> Shard<R> {
             } else {
                 self.rounds.push_back(session_id);
             }
+        }
+    }
+
+    /// A session's end is stored: the oldest ended one makes room for it.
+    pub(super) fn note_end(&mut self, session_id: Arc<str>) {
+        self.ended.push_back(session_id);
+        if self.ended.len() <= ENDED_MAX {
+            return;
+        }
+        let oldest = self.ended.pop_front().expect("there are more than none");
+        if self.slots.get(&oldest).is_some_and(|slot| slot.is_quiet() && slot.has_ended()) {
+            self.slots.remove(&oldest);
         }
     }
 
@@ -82,12 +98,12 @@ impl<R> Shard<R> {
 
 #[cfg(test)]
 mod tests {
-    use macp_kernel::{Caller, Command, Input, Limits, PROTOCOL_VERSION, Registered, SignatureCheck, step};
+    use macp_kernel::{Caller, Command, Credential, Input, Limits, PROTOCOL_VERSION, Registered, SignatureCheck, step};
     use macp_ledger::{Failure, FailureKind, Hash};
     use macp_wire::v1::Envelope;
 
     use super::super::{Effect, Event, Keep, Request, RequestKind, Shard};
-    use super::SPARE_PLACES;
+    use super::{ENDED_MAX, SPARE_PLACES};
     use crate::loader::Loaded;
 
     fn command(message_type: &str) -> Command {
@@ -130,6 +146,34 @@ mod tests {
             let weight = shard.slots.bytes();
             assert!(weight <= bytes_max.max(4_096) && weight > 2_048 * stay as u64, "{weight}");
         }
+    }
+
+    #[test]
+    fn of_many_sessions_that_end_at_once_the_last_ones_stay() {
+        let keep = Keep { sessions_max: 1_000, bytes_max: u64::MAX, idle_ms_max: 1_000 };
+        let mut shard = Shard::new(Limits::default(), keep, false);
+        let many = ENDED_MAX + 10;
+        for number in 0..many {
+            load(&mut shard, &format!("s{number}"));
+        }
+        assert_eq!(shard.resident(), many, "open ones stay");
+        for number in 0..many {
+            let caller = Caller { credential: Credential::Identity("alice".into()), ..Caller::default() };
+            let kind =
+                RequestKind::Command(Box::new(Command { caller, input: Input::Cancel { reason: String::new() } }));
+            let mut effects = Vec::new();
+            shard.step(
+                Event::Request(Request { session_id: format!("s{number}").into(), kind, reply: () }),
+                1,
+                &mut effects,
+            );
+            shard.flush(&mut effects);
+            let Some(Effect::Append(append)) = effects.pop() else { panic!("s{number} did not end") };
+            let stored = Event::Appended { session_id: append.session_id, result: Ok(append.records) };
+            shard.step(stored, 1, &mut effects);
+        }
+        assert_eq!(shard.resident(), ENDED_MAX);
+        assert!(!shard.slots.contains_key("s0") && shard.slots.contains_key(&format!("s{}", many - 1)));
     }
 
     #[test]

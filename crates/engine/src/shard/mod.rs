@@ -52,6 +52,8 @@ pub struct Shard<R> {
     loads: Loads,
     /// Sessions in memory, in the order in which eviction looks at them.
     rounds: VecDeque<Arc<str>>,
+    /// Sessions that ended in memory, in that order.
+    ended: VecDeque<Arc<str>>,
     limits: Limits,
     keep: Keep,
     trace: bool,
@@ -74,6 +76,7 @@ impl<R> Shard<R> {
             unflushed: Vec::new(),
             loads: Loads::default(),
             rounds: VecDeque::new(),
+            ended: VecDeque::new(),
             limits,
             keep: Keep { sessions_max: keep.sessions_max.max(1), ..keep },
             trace,
@@ -242,6 +245,10 @@ impl<R> Shard<R> {
                 effects.push(Effect::Publish { session_id: Arc::clone(&session_id), records });
                 if slot.is_presumed() {
                     self.confirm(session_id, now, effects);
+                    return;
+                }
+                if slot.has_ended() {
+                    self.note_end(session_id);
                     return;
                 }
             }

@@ -41,6 +41,12 @@ impl Known {
         self.young.insert(Arc::clone(id), stored);
     }
 
+    /// A session that has ended is written to no more.
+    pub(super) fn forget(&mut self, id: &str) {
+        self.young.remove(id);
+        self.old.remove(id);
+    }
+
     pub(super) fn clear(&mut self) {
         self.young.clear();
         self.old.clear();
@@ -67,5 +73,7 @@ mod tests {
             assert_eq!(known.get("kept").map(|stored| stored.sequence), Some(n / 1_000 * 1_000));
         }
         assert!(known.get("0").is_none());
+        known.forget("kept");
+        assert!(known.get("kept").is_none(), "of either generation");
     }
 }

@@ -116,6 +116,10 @@ impl Writer {
         }
         for (session, key) in plan.sessions.iter().zip(keys) {
             let (append, record) = session.last();
+            if !append.index.open {
+                self.known.forget(&append.session_id);
+                continue;
+            }
             let stored = Stored {
                 key,
                 sequence: record.sequence,
