@@ -3,14 +3,17 @@
 //! A message that has come as far as a producer is sent a moment later. With a task of its own between, every delivery
 //! to every subscriber would wake that task first, and the one that sends after it. So the two are one: whoever takes
 //! the next message lets the producer run until it has one. A client that does not read stops its producer, and nobody
-//! else.
+//! else. The transport asks for one more message after each it gets; a producer that nobody has called since it last ran
+//! is not asked again, which would be to look at the client, the feed and the drain in vain.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Wake, Waker};
 
+use futures_util::task::AtomicWaker;
 use tokio_stream::Stream;
 use tonic::Status;
 
@@ -22,11 +25,40 @@ use crate::status;
 pub(crate) struct Attached<T> {
     messages: Messages<T>,
     producer: Option<Producer>,
+    bell: Arc<Bell>,
+    /// Rings the bell.
+    called: Waker,
     /// The last words of a producer that failed. They come after everything it sent.
     failed: Option<Status>,
 }
 
 type Producer = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
+
+/// Remembers that the producer was called, and passes the call on to the task.
+#[derive(Debug, Default)]
+struct Bell {
+    rung: AtomicBool,
+    task: AtomicWaker,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.rung.store(true, Ordering::Release);
+        self.task.wake();
+    }
+}
+
+impl Bell {
+    /// Whether it has been rung since this was last asked. If not, the task hears of it when it is.
+    fn has_rung(&self, cx: &Context<'_>) -> bool {
+        self.task.register(cx.waker());
+        self.rung.swap(false, Ordering::AcqRel)
+    }
+}
 
 /// Made and not yet taken by the transport. A queue and no channel: both ends are in one task, which a channel would
 /// wake for every message once more than there is something to do.
@@ -53,7 +85,14 @@ pub(crate) struct Outlet<T> {
 impl<T> Outlet<T> {
     /// Waits while there is no room. Whoever takes messages lets the producer run again once all are taken.
     pub(crate) async fn send(&self, message: T) {
-        poll_fn(|_cx| if self.messages.lock().len() < BUFFER { Poll::Ready(()) } else { Poll::Pending }).await;
+        poll_fn(|cx| {
+            if self.messages.lock().len() < BUFFER {
+                return Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
         self.messages.lock().push_back(message);
     }
 }
@@ -69,7 +108,11 @@ where
     let producer = async move {
         producing.await.unwrap_or_else(|Panicked| Err(status::internal("the stream failed in a way it should not")))
     };
-    Attached { messages: Messages(messages), producer: Some(Box::pin(producer)), failed: None }
+    let bell = Arc::new(Bell::default());
+    let called = Waker::from(Arc::clone(&bell));
+    // For its first run nobody needs to call it.
+    bell.rung.store(true, Ordering::Release);
+    Attached { messages: Messages(messages), producer: Some(Box::pin(producer)), bell, called, failed: None }
 }
 
 impl<T> Stream for Attached<T> {
@@ -79,11 +122,13 @@ impl<T> Stream for Attached<T> {
         if let Some(message) = self.messages.take() {
             return Poll::Ready(Some(Ok(message)));
         }
-        if let Some(producer) = &mut self.producer
-            && let Poll::Ready(end) = producer.as_mut().poll(cx)
+        let this = &mut *self;
+        if let Some(producer) = &mut this.producer
+            && this.bell.has_rung(cx)
+            && let Poll::Ready(end) = producer.as_mut().poll(&mut Context::from_waker(&this.called))
         {
-            self.producer = None;
-            self.failed = end.err();
+            this.producer = None;
+            this.failed = end.err();
         }
         // What it sent while it ran. If that was nothing, the producer waits for something that wakes this task.
         match self.messages.take() {
@@ -102,8 +147,7 @@ impl<T> std::fmt::Debug for Attached<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
+    use std::sync::atomic::AtomicUsize;
 
     use tokio_stream::StreamExt;
     use tonic::Code;
@@ -153,14 +197,42 @@ mod tests {
         assert!(released.await.is_err(), "the producer was dropped and what it held with it");
     }
 
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_producer_runs_when_it_is_called_and_not_before() {
+        let woken = Arc::new(Woken(AtomicUsize::new(0)));
+        let waker = Arc::clone(&woken).into();
+        let mut cx = Context::from_waker(&waker);
+        let runs = Arc::new(AtomicUsize::new(0));
+        let (counted, (call, mut called)) = (Arc::clone(&runs), tokio::sync::mpsc::unbounded_channel());
+        let mut stream = attach(|outlet| async move {
+            loop {
+                let number = poll_fn(|cx| {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    called.poll_recv(cx)
+                });
+                outlet.send(number.await.ok_or_else(|| Status::aborted("enough"))?).await;
+            }
+        });
+        let mut poll = || Pin::new(&mut stream).poll_next(&mut cx);
+        assert!(poll().is_pending() && poll().is_pending());
+        assert_eq!(runs.load(Ordering::SeqCst), 1, "once, to learn what it waits for");
+        call.send(7).expect("it waits");
+        assert_eq!(woken.0.load(Ordering::SeqCst), 1, "who called it has called the task");
+        assert!(matches!(poll(), Poll::Ready(Some(Ok(7)))));
+        assert!(poll().is_pending() && poll().is_pending());
+        assert_eq!(runs.load(Ordering::SeqCst), 3, "for the message, and to learn that there is no other");
+    }
+
     #[test]
     fn a_message_does_not_wake_the_task_that_sends_it() {
-        struct Woken(AtomicUsize);
-        impl Wake for Woken {
-            fn wake(self: Arc<Self>) {
-                self.0.fetch_add(1, Ordering::SeqCst);
-            }
-        }
         let woken = Arc::new(Woken(AtomicUsize::new(0)));
         let waker = Arc::clone(&woken).into();
         let mut cx = Context::from_waker(&waker);

@@ -13,7 +13,6 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
-use tonic::transport::server::Connected;
 
 use crate::greeting::Greeting;
 
@@ -101,13 +100,6 @@ impl<C: AsyncWrite + Unpin> AsyncWrite for Gather<C> {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.connection).poll_shutdown(cx)
     }
-}
-
-/// Nobody asks where a request came from: who sent it is told by its credential.
-impl<C> Connected for Gather<C> {
-    type ConnectInfo = ();
-
-    fn connect_info(&self) {}
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, Request, Response};
 use tonic::{Code as Grpc, Status};
-use tower::{Layer, Service};
+use tower::Service;
 
 use crate::status;
 
@@ -47,25 +47,21 @@ impl<F: Future> Future for Caught<F> {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct GuardLayer;
-
+/// A service behind the guard.
 #[derive(Clone, Debug)]
 pub(crate) struct Guard<S> {
     inner: S,
 }
 
-impl<S> Layer<S> for GuardLayer {
-    type Service = Guard<S>;
-
-    fn layer(&self, inner: S) -> Guard<S> {
+impl<S> Guard<S> {
+    pub(crate) fn new(inner: S) -> Self {
         Guard { inner }
     }
 }
 
-impl<S> Service<Request<Body>> for Guard<S>
+impl<B, S> Service<Request<B>> for Guard<S>
 where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S: Service<Request<B>, Response = Response<Body>, Error = Infallible>,
     S::Future: Send + 'static,
 {
     type Response = Response<Body>;
@@ -76,7 +72,7 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, request: Request<B>) -> Self::Future {
         Guarded { future: caught(self.inner.call(request)) }
     }
 }

@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http_body::Frame;
+use http_body::{Body, Frame};
 use macp_wire::codes::Code;
 use tonic::Status;
-use tonic::body::Body;
+use tonic::codegen::StdError;
 use tonic::codegen::http::Request;
-use tower::{Layer, Service};
+use tower::Service;
 
 use crate::status;
 
@@ -50,24 +50,20 @@ impl Inflow {
     }
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct InflowLayer(pub(crate) Arc<Inflow>);
-
+/// A service whose requests are counted.
 #[derive(Clone, Debug)]
 pub(crate) struct Counting<S> {
     inner: S,
     inflow: Arc<Inflow>,
 }
 
-impl<S> Layer<S> for InflowLayer {
-    type Service = Counting<S>;
-
-    fn layer(&self, inner: S) -> Counting<S> {
-        Counting { inner, inflow: Arc::clone(&self.0) }
+impl<S> Counting<S> {
+    pub(crate) fn new(inner: S, inflow: Arc<Inflow>) -> Self {
+        Counting { inner, inflow }
     }
 }
 
-impl<S: Service<Request<Counted>>> Service<Request<Body>> for Counting<S> {
+impl<B, S: Service<Request<Counted<B>>>> Service<Request<B>> for Counting<S> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = S::Future;
@@ -76,7 +72,7 @@ impl<S: Service<Request<Counted>>> Service<Request<Body>> for Counting<S> {
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<Body>) -> S::Future {
+    fn call(&mut self, request: Request<B>) -> S::Future {
         let counts = !STREAMS.contains(&request.uri().path());
         let inflow = counts.then(|| Arc::clone(&self.inflow));
         self.inner.call(request.map(|body| Counted { body, inflow, bytes: 0 }))
@@ -85,20 +81,26 @@ impl<S: Service<Request<Counted>>> Service<Request<Body>> for Counting<S> {
 
 /// A body whose bytes count until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Counted {
-    body: Body,
+pub(crate) struct Counted<B> {
+    body: B,
     /// `None` if they do not count.
     inflow: Option<Arc<Inflow>>,
     bytes: u64,
 }
 
-impl http_body::Body for Counted {
+impl<B> Body for Counted<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<StdError>,
+{
     type Data = Bytes;
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)?) else {
-            return Poll::Ready(None);
+        let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => return Poll::Ready(Some(Err(Status::from_error(error.into())))),
+            None => return Poll::Ready(None),
         };
         let arrived = frame.data_ref().map_or(0, |data| data.len() as u64);
         if !self.fits(arrived) {
@@ -113,7 +115,11 @@ impl http_body::Body for Counted {
     }
 }
 
-impl Counted {
+impl<B> Counted<B> {
+    pub(crate) fn new(body: B, inflow: Arc<Inflow>) -> Self {
+        Counted { body, inflow: Some(inflow), bytes: 0 }
+    }
+
     /// Counts what arrived, and says whether there is room for it.
     fn fits(&mut self, arrived: u64) -> bool {
         let Some(inflow) = &self.inflow else {
@@ -125,7 +131,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl<B> Drop for Counted<B> {
     fn drop(&mut self) {
         if let Some(inflow) = &self.inflow {
             inflow.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -146,7 +152,7 @@ mod tests {
     /// A body of one frame.
     struct Whole(Option<Bytes>);
 
-    impl http_body::Body for Whole {
+    impl Body for Whole {
         type Data = Bytes;
         type Error = Status;
 
@@ -156,18 +162,18 @@ mod tests {
     }
 
     /// What the handler behind the layer gets to read.
-    async fn arriving(inflow: &Arc<Inflow>, path: &str, bytes: usize) -> Counted {
-        let handler = service_fn(async |request: Request<Counted>| Ok::<_, Infallible>(request.into_body()));
-        let mut service = InflowLayer(Arc::clone(inflow)).layer(handler);
-        let body = Body::new(Whole(Some(vec![0; bytes].into())));
+    async fn arriving(inflow: &Arc<Inflow>, path: &str, bytes: usize) -> Counted<Whole> {
+        let handler = service_fn(async |request: Request<Counted<Whole>>| Ok::<_, Infallible>(request.into_body()));
+        let mut service = Counting::new(handler, Arc::clone(inflow));
+        let body = Whole(Some(vec![0; bytes].into()));
         let request = Request::builder().uri(path).body(body).expect("a request");
         let Ok(body) = service.call(request).await;
         body
     }
 
-    async fn read(body: &mut Counted) -> Option<Result<usize, String>> {
+    async fn read(body: &mut Counted<Whole>) -> Option<Result<usize, String>> {
         let mut body = pin!(body);
-        let frame = poll_fn(|cx| http_body::Body::poll_frame(body.as_mut(), cx)).await?;
+        let frame = poll_fn(|cx| body.as_mut().poll_frame(cx)).await?;
         Some(frame.map(|frame| frame.data_ref().map_or(0, Bytes::len)).map_err(|status| status.message().to_owned()))
     }
 

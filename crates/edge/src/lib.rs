@@ -4,11 +4,12 @@
 //! identified, the engine asked, the answer encoded.
 //!
 //! ```text
-//!  TCP ──▶ listener ──▶ guard, inflow ──▶ runtime (macp.v1)  ──▶ engine ──▶ …
-//!                                  │────▶ history (macp.history.v1) ──▶ store, archive
-//!                                  │────▶ plan (macp.plan.v1) ──▶ executor, store of runs
-//!                                  │────▶ health, reflection
-//!                                  └────▶ http (/healthz, /readyz, /metrics)
+//!  TCP, TLS ──▶ serving ──▶ connection ──▶ front ──▶ runtime (macp.v1): Send ──▶ engine ──▶ …
+//!                                            └──▶ guard, inflow ──▶ runtime: everything else
+//!                                                             │───▶ history (macp.history.v1) ──▶ store, archive
+//!                                                             │───▶ plan (macp.plan.v1) ──▶ executor, store of runs
+//!                                                             │───▶ health, reflection
+//!                                                             └───▶ http (/healthz, /readyz, /metrics)
 //! ```
 //!
 //! Invariants: every refusal of an envelope travels in its answer and not in a status; every status carries a code of
@@ -17,7 +18,9 @@
 mod access;
 mod ack;
 mod attached;
+mod connection;
 mod context;
+mod deadline;
 mod drain;
 mod front;
 mod gather;
@@ -38,9 +41,13 @@ mod quota;
 mod rate;
 mod readers;
 mod runtime;
+mod serving;
 mod settings;
 mod startup;
 mod status;
+mod tls;
+mod unary;
 
 pub use settings::{AuditSettings, OperatorPolicy, PlanSettings, Receipts, Reloadable, Settings, Tls};
 pub use startup::{Server, ShutdownError, StartError};
+pub use tls::TlsError;

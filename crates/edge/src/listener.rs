@@ -79,7 +79,7 @@ impl Connections {
 }
 
 impl Stream for Connections {
-    type Item = io::Result<Gather<TcpStream>>;
+    type Item = Gather<TcpStream>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
@@ -90,7 +90,7 @@ impl Stream for Connections {
             match std::task::ready!(Pin::new(&mut self.incoming).poll_next(cx)) {
                 Some(Ok(connection)) => {
                     if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
-                        return Poll::Ready(Some(Ok(Gather::new(connection, Greeting::within(PATIENCE), Some(place)))));
+                        return Poll::Ready(Some(Gather::new(connection, Greeting::within(PATIENCE), Some(place))));
                     }
                     drop(connection);
                     if let Some(refused) = self.refused.count(Instant::now()) {

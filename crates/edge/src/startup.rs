@@ -14,37 +14,20 @@ use macp_ledger::{Failure, Store};
 use macp_rpc::{history, plan, runtime};
 use tokio::task::JoinHandle;
 use tonic::service::Routes;
-use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 use tonic_health::server::HealthReporter;
 
 use crate::context::Context;
-use crate::front::Front;
-use crate::greeting::SILENCE;
-use crate::guard::GuardLayer;
+use crate::front::{Front, Services};
 use crate::history::History;
-use crate::inflow::{Inflow, InflowLayer};
+use crate::inflow::Inflow;
 use crate::listener::{self, Connections};
 use crate::metrics::Metrics;
 use crate::observer::Observer;
 use crate::plan::{DECODE_BYTES_MAX as PLAN_DECODE_BYTES_MAX, Plan, Plans};
 use crate::runtime::{DECODE_SLACK_BYTES, Runtime};
-use crate::settings::{OperatorPolicy, Tls};
-use crate::{Reloadable, Settings, health, http};
-
-/// Flow control windows: a whole payload of the default limit fits into a stream's, some of them into a connection's,
-/// so that no sender waits for an update in the middle of an envelope.
-const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
-const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
-
-/// How often a silent connection is asked whether it is still there, and how long it may take to say so.
-const PING_EVERY: Duration = Duration::from_secs(30);
-const PING_TIMEOUT: Duration = Duration::from_secs(20);
-
-// Who answers every sign of life that is asked for is not taken for silent.
-const _: () = assert!(SILENCE.as_secs() > PING_EVERY.as_secs() + PING_TIMEOUT.as_secs());
-
-/// How long a client may take for the handshake of TLS: one that says nothing must not hold its connection for ever.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::settings::OperatorPolicy;
+use crate::tls::{Handshake, TlsError};
+use crate::{Reloadable, Settings, health, http, serving};
 
 /// Longest question about the services, in bytes. Anyone may ask, before anything is known of the caller.
 const REFLECTION_DECODE_BYTES_MAX: usize = 16 * 1024;
@@ -57,7 +40,7 @@ pub enum StartError {
     #[error("authentication cannot be set up")]
     Authentication(#[from] macp_auth::Error),
     #[error("the TLS certificate or key cannot be used")]
-    Tls(#[source] tonic::transport::Error),
+    Tls(#[from] TlsError),
     #[error("cannot listen on {address}: {}", listener::advice(source))]
     Bind { address: SocketAddr, source: io::Error },
     #[error("cannot write the audit trace to {}", path.display())]
@@ -79,8 +62,6 @@ pub enum StartError {
 /// What went wrong while shutting down. Nothing that was acknowledged is lost by it.
 #[derive(Debug, thiserror::Error)]
 pub enum ShutdownError {
-    #[error("serving ended with an error")]
-    Serve(#[source] tonic::transport::Error),
     #[error("a task of the server failed")]
     Task(#[from] tokio::task::JoinError),
     #[error("the engine did not stop within {0:?}: a write is stuck")]
@@ -93,7 +74,7 @@ pub struct Server {
     ctx: Arc<Context>,
     health: HealthReporter,
     local_addr: SocketAddr,
-    serving: JoinHandle<Result<(), tonic::transport::Error>>,
+    serving: JoinHandle<()>,
 }
 
 impl Server {
@@ -127,23 +108,9 @@ impl Server {
         let front = front(&ctx, &health)?;
         let drain = ctx.drain.clone();
         let connections = Connections::new(listener, ctx.settings.connections_max);
-        let inflow = Inflow::new(decode_max(&ctx).max(PLAN_DECODE_BYTES_MAX));
-        let mut builder = tonic::transport::Server::builder();
-        if let Some(tls) = &ctx.settings.tls {
-            builder = builder.tls_config(server_tls(tls)).map_err(StartError::Tls)?;
-        }
-        let serving = builder
-            .accept_http1(true)
-            .http2_keepalive_interval(Some(PING_EVERY))
-            .http2_keepalive_timeout(Some(PING_TIMEOUT))
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .max_concurrent_streams(ctx.settings.streams_per_connection_max)
-            .timeout(ctx.settings.request_timeout)
-            .layer(GuardLayer)
-            .layer(InflowLayer(inflow))
-            .serve_with_incoming_shutdown(front, connections, async move { drain.begun().await });
-        let serving = tokio::spawn(serving);
+        let handshake = ctx.settings.tls.as_ref().map(Handshake::new).transpose()?;
+        let streams_max = ctx.settings.streams_per_connection_max;
+        let serving = tokio::spawn(serving::serve(connections, handshake, Arc::new(front), streams_max, drain));
         tokio::spawn(health::follow(Arc::clone(&ctx), health.clone()));
         if let Some(plans) = &ctx.plans {
             plans.begin();
@@ -178,7 +145,7 @@ impl Server {
         ctx.drain.begin();
         health::forget(health).await;
         let served = match tokio::time::timeout(timeout, &mut serving).await {
-            Ok(served) => served?.map_err(ShutdownError::Serve),
+            Ok(served) => served.map_err(ShutdownError::Task),
             Err(_elapsed) => {
                 tracing::warn!(?timeout, "connections were still open after the drain timeout");
                 serving.abort();
@@ -236,15 +203,6 @@ fn now_ms() -> i64 {
     i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX)
 }
 
-fn server_tls(tls: &Tls) -> ServerTlsConfig {
-    let identity = Identity::from_pem(&tls.certificate, &tls.key);
-    let config = ServerTlsConfig::new().identity(identity).timeout(HANDSHAKE_TIMEOUT);
-    match &tls.client_authorities {
-        Some(authorities) => config.client_ca_root(Certificate::from_pem(authorities)),
-        None => config,
-    }
-}
-
 fn open_trace(settings: &Settings) -> Result<Option<Arc<TraceWriter>>, StartError> {
     let Some(audit) = &settings.audit else {
         return Ok(None);
@@ -263,7 +221,8 @@ fn decode_max(ctx: &Context) -> usize {
 /// Everything that is served on the port.
 fn front(ctx: &Arc<Context>, health: &HealthReporter) -> Result<Front, StartError> {
     let decode_max = decode_max(ctx);
-    let runtime = runtime::Server::new(Runtime::new(Arc::clone(ctx))).max_decoding_message_size(decode_max);
+    let runtime = Runtime::new(Arc::clone(ctx));
+    let generated = runtime::Server::new(runtime.clone()).max_decoding_message_size(decode_max);
     let mut services = Routes::builder();
     services.add_service(history::Server::new(History::new(Arc::clone(ctx))).max_decoding_message_size(decode_max));
     if let Some(plans) = &ctx.plans {
@@ -294,5 +253,7 @@ fn front(ctx: &Arc<Context>, health: &HealthReporter) -> Result<Front, StartErro
             );
     }
     let router = services.routes().into_axum_router().fallback(http::unknown).merge(http::routes(Arc::clone(ctx)));
-    Ok(Front::new(runtime, Routes::from(router).prepare()))
+    let services = Services::new(generated, Routes::from(router).prepare());
+    let inflow = Inflow::new(decode_max.max(PLAN_DECODE_BYTES_MAX));
+    Ok(Front::new(runtime, inflow, decode_max, ctx.settings.request_timeout, services))
 }

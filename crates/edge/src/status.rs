@@ -50,6 +50,11 @@ pub(crate) fn shutting_down() -> Status {
     with_grpc(Grpc::Unavailable, Code::InternalError, "the server is shutting down")
 }
 
+/// What came of the request is not known, as after a failure of ours.
+pub(crate) fn too_late() -> Status {
+    with_grpc(Grpc::DeadlineExceeded, Code::InternalError, "the request took too long; what came of it is not known")
+}
+
 pub(crate) fn lagged() -> Status {
     coded(Code::StreamLagged, "read too slowly and fell too far behind; subscribe again to go on")
 }

@@ -18,6 +18,7 @@ use macp_kernel::Input;
 use macp_rpc::StreamFrame;
 use macp_rpc::runtime::Service;
 use macp_wire::v1::*;
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::access::Access;
@@ -39,6 +40,12 @@ pub(crate) struct Runtime {
 impl Runtime {
     pub(crate) fn new(ctx: Arc<Context>) -> Self {
         Runtime { ctx }
+    }
+
+    /// A Send, past the generated service.
+    pub(crate) async fn send(&self, metadata: &MetadataMap, request: SendRequest) -> Result<SendResponse, Status> {
+        let access = identity::access(&self.ctx, metadata).await;
+        send::send(&self.ctx, &access, request).await
     }
 
     async fn access<T>(&self, request: &Request<T>) -> Access {
@@ -63,8 +70,8 @@ impl Service for Runtime {
     }
 
     async fn send(&self, request: Request<SendRequest>) -> Answer<SendResponse> {
-        let access = self.access(&request).await;
-        send::send(&self.ctx, &access, request.into_inner()).await.map(Response::new)
+        let (metadata, _extensions, request) = request.into_parts();
+        Runtime::send(self, &metadata, request).await.map(Response::new)
     }
 
     async fn stream_session(

@@ -13,6 +13,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::common::*;
+use crate::standard_common::refused;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn life_2_of_a_hundred_concurrent_commitments_one_wins() {
@@ -165,6 +166,25 @@ impl Around for Held {
             false => Ok(()),
         }
     }
+}
+
+/// The message may stand or not; whoever sends it once more learns which.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_takes_too_long_ends_and_what_it_set_going_goes_on() {
+    let store = Arc::new(Held::default());
+    let edge = Edge::on(Arc::clone(&store) as Arc<dyn Store>, |settings| {
+        settings.request_timeout = std::time::Duration::from_millis(100);
+    })
+    .await;
+    store.set(|state| state.held = true);
+    let late = edge.runtime.clone().send(SendRequest { envelope: Some(start("s")), signature: None }).await;
+    refused(late, Code::DeadlineExceeded, "INTERNAL_ERROR");
+    let late = edge.runtime.clone().get_session(GetSessionRequest { session_id: "s".to_owned() }).await;
+    refused(late, Code::DeadlineExceeded, "INTERNAL_ERROR");
+    store.set(|state| state.held = false);
+    let ack = edge.send(start("s")).await;
+    assert!(ack.ok && ack.duplicate, "{ack:?}");
+    edge.shut_down().await;
 }
 
 #[tokio::test]

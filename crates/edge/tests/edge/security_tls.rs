@@ -123,6 +123,41 @@ async fn a_server_that_asks_for_certificates_takes_those_of_its_authorities_only
     server.shut_down().await.expect("a clean shutdown");
 }
 
+/// A probe or a scraper that knows HTTP/1.1 alone says so in the handshake, or says nothing about it.
+#[tokio::test]
+async fn whoever_speaks_http_1_is_answered_over_tls_too() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::rustls::crypto::aws_lc_rs;
+    use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+    use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+    use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+    let authority = Authority::new();
+    let (server, address) = secured(&authority, None).await;
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.0.pem().as_bytes()).expect("PEM")).expect("an authority");
+    let config = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into())
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    for offered in [vec![], vec![b"http/1.1".to_vec()]] {
+        let mut config = config.clone();
+        config.alpn_protocols = offered;
+        let connection = tokio::net::TcpStream::connect(address).await.expect("a connection");
+        let name = ServerName::try_from("localhost").expect("a name");
+        let mut connection =
+            TlsConnector::from(std::sync::Arc::new(config)).connect(name, connection).await.expect("a handshake");
+        let request = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        connection.write_all(request).await.expect("written");
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).await.expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("ok"), "{answer}");
+    }
+    server.shut_down().await.expect("a clean shutdown");
+}
+
 #[tokio::test]
 async fn a_client_in_clear_text_gets_nothing_from_a_server_with_tls_and_harms_nobody() {
     let authority = Authority::new();
