@@ -115,7 +115,7 @@ impl From<NoAnswer> for Observation {
 }
 
 impl From<Fault> for NoAnswer {
-    fn from(Fault { cause, message }: Fault) -> Self {
+    fn from(Fault { cause, message, .. }: Fault) -> Self {
         Self { cause, message }
     }
 }

@@ -127,7 +127,10 @@ impl Machine {
         };
         match &happened.usage {
             Some(usage) if !price.is_flat() => (self.rules.cost(price, usage), CostBasis::Metered),
-            _ if happened.cause.consumes_nothing() => (0, CostBasis::None),
+            // A failure that took nothing may come behind an answer that did, and then the skill says what was used.
+            usage if happened.cause.consumes_nothing() && usage.unwrap_or_default() == cost::Usage::default() => {
+                (0, CostBasis::None)
+            }
             _ if price.is_flat() => (self.rules.cost(price, &cost::Usage::default()), CostBasis::Flat),
             _ => (self.rules.cost(price, &prepared.bound), CostBasis::Reserved),
         }

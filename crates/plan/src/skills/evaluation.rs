@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use jmespath::ast::{Ast, Comparator};
-use jmespath::{Context, Rcvar, Runtime, Variable};
+use jmespath::{Context, ErrorReason, Rcvar, Runtime, Variable};
 use serde_json::{Number, Value};
 
 use super::expression::Error;
@@ -20,6 +20,8 @@ const ELEMENT_UNITS: u64 = 8;
 const MEMBER_UNITS: u64 = 64;
 /// Comparisons per element that sorting may need.
 const SORT_FACTOR: u64 = 20;
+
+const BEYOND: &str = "adds up to more than a number can be";
 
 pub(super) struct Evaluation<'a> {
     text: &'a str,
@@ -204,9 +206,20 @@ impl<'a> Evaluation<'a> {
         }
         self.pay_for(name, &values)?;
         let function = self.runtime.get_function(name).ok_or_else(|| Error::UnknownFunction(name.to_owned()))?;
+        // The specification says what the average of nothing is; the crate divides by the number of elements.
+        if let ("avg", [list]) = (name, values.as_slice())
+            && list.as_array().is_some_and(Vec::is_empty)
+        {
+            return Ok(null());
+        }
         let mut context = Context::new(self.text, self.runtime);
         context.offset = offset;
-        function.evaluate(&values, &mut context).map_err(Error::runtime)
+        function.evaluate(&values, &mut context).map_err(|error| match (name, &error.reason) {
+            // What the crate calls a parse error is a result that is no number any more.
+            ("avg", ErrorReason::Parse(_)) => Error::Function { function: "avg", problem: BEYOND },
+            ("sum", ErrorReason::Parse(_)) => Error::Function { function: "sum", problem: BEYOND },
+            _ => Error::runtime(error),
+        })
     }
 
     /// What a function of the crate costs, before it runs: those that look into values cost what is in them.

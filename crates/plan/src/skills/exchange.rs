@@ -124,17 +124,14 @@ impl Exchange {
     async fn reach(&self, mut request: Request) -> Result<Reached, Fault> {
         let (mut redirects, mut is_turned) = (0, false);
         loop {
-            let response = self.send(&request).await.map_err(|fault| match is_turned {
-                true => Fault::new(fault.cause.unproven(), format!("behind a redirect, {}", fault.message)),
-                false => fault,
-            })?;
+            let response = self.send(&request).await.map_err(|fault| behind(redirects, is_turned, fault))?;
             let (Some(most), Some(next)) = (request.redirects_max, redirect_of(&request.url, &response)) else {
                 return Ok(Reached { response, redirects, is_turned });
             };
             if redirects == most {
                 let host = host_of(&request.url);
                 let told = format!("{host} redirects once more after the {most} redirects that are followed");
-                return Err(Fault::new(Cause::TooManyRedirects, told));
+                return Err(Fault { answered: true, ..Fault::new(Cause::TooManyRedirects, told) });
             }
             redirects += 1;
             is_turned |= turn(&mut request, response.status().as_u16(), next);
@@ -171,6 +168,18 @@ impl Exchange {
             body.extend_from_slice(&chunk);
         }
         Ok(body.freeze())
+    }
+}
+
+/// A fault as it looks from the request that was asked for, which redirects may have led away from.
+fn behind(redirects: u32, is_turned: bool, fault: Fault) -> Fault {
+    let answered = redirects > 0 && fault.cause.consumes_nothing();
+    match is_turned {
+        true => {
+            let told = format!("behind a redirect, {}", fault.message);
+            Fault { answered, ..Fault::new(fault.cause.unproven(), told) }
+        }
+        false => Fault { answered, ..fault },
     }
 }
 

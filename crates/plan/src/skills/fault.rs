@@ -12,11 +12,13 @@ use crate::egress::Forbidden;
 pub(crate) struct Fault {
     pub(crate) cause: Cause,
     pub(crate) message: String,
+    /// Redirects were answered before it, and it took nothing itself: what was used is known, and is not nothing.
+    pub(crate) answered: bool,
 }
 
 impl Fault {
     pub(crate) fn new(cause: Cause, message: impl Into<String>) -> Self {
-        Self { cause, message: message.into() }
+        Self { cause, message: message.into(), answered: false }
     }
 
     /// What the client reports about talking to `host`. The URL stays out: its query may be confidential.
@@ -27,7 +29,7 @@ impl Fault {
             Some(forbidden) => forbidden.to_string(),
             None => format!("{host}: {}", told(&error)),
         };
-        Self { cause, message }
+        Self::new(cause, message)
     }
 }
 

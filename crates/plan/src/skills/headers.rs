@@ -56,9 +56,8 @@ pub(crate) fn prepare<'h>(
     for (name, value) in listed {
         let header = header_name(name).map_err(invalid)?;
         let unexpanded = |error| invalid(format!("at /headers/{name}: {}", told(&error)));
-        let unusable = || invalid(format!("at /headers/{name}: the value has characters that a header cannot carry"));
         let expanded = secrets::expand(value, secrets).map_err(unexpanded)?;
-        let mut sent = HeaderValue::from_str(&expanded).map_err(|_would_quote_it| unusable())?;
+        let mut sent = HeaderValue::from_str(&expanded).map_err(|_would_quote_it| invalid(unusable(name)))?;
         if secrets::mentions(value) {
             sent.set_sensitive(true);
             prepared.confidential.push(header.clone());
@@ -81,6 +80,31 @@ pub(crate) fn header_name(name: &str) -> Result<HeaderName, String> {
         true => Err(format!("at /headers/{name}: this header is set by the executor and not by a plan")),
         false => Ok(parsed),
     }
+}
+
+/// Checks what a plan writes as the value of a header, as far as it does: what a reference brings is checked when it is
+/// there. A line break in it would otherwise be found when the call is made, and not when the plan is written.
+pub(crate) fn check_value(name: &str, value: &str) -> Result<(), String> {
+    let written = outside_references(value);
+    match HeaderValue::from_str(&written) {
+        Ok(_) => Ok(()),
+        Err(_would_quote_it) => Err(unusable(name)),
+    }
+}
+
+fn unusable(name: &str) -> String {
+    format!("at /headers/{name}: the value has characters that a header cannot carry")
+}
+
+fn outside_references(value: &str) -> String {
+    let mut written = String::new();
+    let mut rest = value;
+    while let Some((before, after)) = rest.split_once("{{") {
+        written.push_str(before);
+        rest = after.split_once("}}").map_or("", |(_, behind)| behind);
+    }
+    written.push_str(rest);
+    written
 }
 
 fn invalid(message: impl Into<String>) -> Fault {

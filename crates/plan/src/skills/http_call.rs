@@ -4,6 +4,7 @@ use bytes::Bytes;
 use macp_plan_core::cause::Cause;
 use macp_plan_core::cost::Usage;
 use macp_plan_core::effect::{Effect, Idempotency};
+use macp_plan_core::reference;
 use macp_plan_core::skill::{PureSkill, SkillMetadata};
 use reqwest::header::{self, HeaderMap, HeaderValue};
 use reqwest::{Method, Url};
@@ -72,7 +73,10 @@ impl HttpCall {
         let sent = request.body.as_ref().map_or(0, Bytes::len);
         match self.exchange.run(request, call.timeout).await {
             Ok(answer) => observed(&target, answer, sent, flag(call.parameters, "expect_json", false)),
-            Err(fault) => Observation::new(fault.cause, fault.message),
+            Err(fault) => {
+                let observation = Observation::new(fault.cause, fault.message);
+                if fault.answered { observation.with_usage(used(sent)) } else { observation }
+            }
         }
     }
 
@@ -127,23 +131,34 @@ impl PureSkill for HttpCall {
 
     fn check_input(&self, parameters: &Map<String, Value>) -> Result<(), String> {
         self.input.check(&Value::Object(parameters.clone()))?;
-        let literal = |text: &str| !super::has_reference(text);
-        if let Some(text) = parameters.get("url").and_then(Value::as_str).filter(|text| literal(text)) {
-            url(text)?;
-        }
-        for (name, value) in headers_of(parameters) {
-            header_name(name)?;
-            if literal(value) {
-                secrets::check(value).map_err(|error| format!("at /headers/{name}: {error}"))?;
-            }
-        }
-        for place in ["body", "body_text"] {
-            if parameters.get(place).is_some_and(names_a_secret) {
-                return Err(format!("at /{place}: {HEADERS_ONLY}"));
-            }
-        }
-        Ok(())
+        check_written(parameters)
     }
+
+    /// A reference in one place leaves open what stands there, and not what the plan says elsewhere.
+    fn check_template(&self, parameters: &Map<String, Value>) -> Result<(), String> {
+        if reference::is_literal(parameters) { self.check_input(parameters) } else { check_written(parameters) }
+    }
+}
+
+/// What the schema cannot say of parameters, as far as they are written and not referred to.
+fn check_written(parameters: &Map<String, Value>) -> Result<(), String> {
+    let literal = |text: &str| !super::has_reference(text);
+    if let Some(text) = parameters.get("url").and_then(Value::as_str).filter(|text| literal(text)) {
+        url(text)?;
+    }
+    for (name, value) in headers_of(parameters) {
+        header_name(name)?;
+        headers::check_value(name, value)?;
+        if literal(value) {
+            secrets::check(value).map_err(|error| format!("at /headers/{name}: {error}"))?;
+        }
+    }
+    for place in ["body", "body_text"] {
+        if parameters.get(place).is_some_and(names_a_secret) {
+            return Err(format!("at /{place}: {HEADERS_ONLY}"));
+        }
+    }
+    Ok(())
 }
 
 const HEADERS_ONLY: &str = "a secret can be named in a header only; here its name would be sent in its place";

@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use macp_plan_core::cause::Cause;
 use macp_plan_core::cost::Usage;
+use macp_wire::canonical::INTEGER_MAX;
 use reqwest::Method;
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
@@ -147,9 +148,18 @@ fn owned(value: Option<&Value>) -> Option<String> {
     value.and_then(Value::as_str).map(str::to_owned)
 }
 
-/// What the provider says was used; a number that no model could have used is not taken for one.
+/// What the provider says was used.
 fn usage(body: &Value, input: &str, output: &str) -> Option<Usage> {
     let usage = body.get("usage")?;
-    let tokens = |name: &str| usage.get(name)?.as_u64().filter(|tokens| *tokens <= macp_wire::canonical::INTEGER_MAX);
+    let tokens = |name: &str| usage.get(name).and_then(tokens);
     Some(Usage { requests: 1, bytes: 0, input_tokens: tokens(input)?, output_tokens: tokens(output)? })
+}
+
+/// A number of tokens. What is beyond the largest number a journal carries counts as that one: at any price it costs
+/// more than every budget, which is what was said (AOS-60). A number that is no number of things says nothing.
+fn tokens(value: &Value) -> Option<u64> {
+    const INTEGERS_END: f64 = 18_446_744_073_709_551_616.0;
+    let number = value.as_number()?;
+    let beyond = || number.as_f64().filter(|number| *number >= INTEGERS_END).map(|_| u64::MAX);
+    Some(number.as_u64().or_else(beyond)?.min(INTEGER_MAX))
 }

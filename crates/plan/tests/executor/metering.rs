@@ -116,3 +116,52 @@ async fn without_a_price_bytes_are_free() {
         assert_eq!(required, [cost]);
     }
 }
+
+/// AOS-57, AOS-58: a call that was answered with a redirect used something, whatever keeps the next request from going
+/// out. What never went out is still free.
+#[tokio::test]
+async fn an_answered_redirect_is_paid_for() {
+    let nobody = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        format!("http://{}/", listener.local_addr().unwrap())
+    };
+    let sent = "x".repeat(1_500);
+    for (status, location, code) in [
+        (307, nobody.as_str(), "ERR_CONNECTION_REFUSED"),
+        (307, "http://nowhere.invalid:1/", "ERR_POLICY_VIOLATION"),
+        (303, nobody.as_str(), "ERR_UNKNOWN"),
+    ] {
+        let prices = [
+            (json!({"base": 3}), 3, CostBasis::Flat),
+            (json!({"base": 3, "per_request": 4}), 7, CostBasis::Metered),
+            (json!({"per_kib": PER_KIB}), 2 * PER_KIB, CostBasis::Metered),
+        ];
+        for (price, cost, basis) in prices {
+            let server = Server::answering(answer(status, &[("location", location)], "moved")).await;
+            let mut step = post(&server, &sent);
+            step["retry_policy"] = json!({"max_retries": 0});
+            let (result, _) = run(&world(price), 2, json!([step])).await;
+            let step = step_of(&result, "s1");
+            let found = (step.outcome.code.as_str(), step.outcome.cost_microcents, step.attempts[0].cost_basis);
+            assert_eq!(found, (code, cost, basis), "{status} {location}");
+        }
+    }
+    let mut unheard = post(&Server::answering(answer(200, &[], "")).await, &sent);
+    unheard["parameters"]["url"] = json!(nobody);
+    unheard["retry_policy"] = json!({"max_retries": 0});
+    let (result, _) = run(&world(json!({"base": 3})), 2, json!([unheard])).await;
+    let step = step_of(&result, "s1");
+    assert_eq!((step.outcome.cost_microcents, step.attempts[0].cost_basis), (0, CostBasis::None));
+}
+
+/// AOS-58: redirects without end were answered, every one, and nothing more can have been used.
+#[tokio::test]
+async fn a_loop_of_redirects_costs_what_it_used() {
+    let server = Server::answering(answer(302, &[("location", "/again")], "moved")).await;
+    let mut step = post(&server, "x");
+    step["retry_policy"] = json!({"max_retries": 0});
+    let (result, _) = run(&world(json!({"per_kib": PER_KIB})), 2, json!([step])).await;
+    let step = step_of(&result, "s1");
+    assert_eq!(step.outcome.code, "ERR_HTTP_4XX");
+    assert_eq!((step.outcome.cost_microcents, step.attempts[0].cost_basis), (PER_KIB, CostBasis::Metered));
+}

@@ -257,6 +257,20 @@ fn parameters_that_cannot_be_sent_are_refused_beforehand() {
     }
     assert!(refused(json!({"url": "https://a.example", "headers": {"a b": "x"}})).contains("/headers"));
     assert!(refused(json!({"url": "https://a.example", "headers": {"a": "secret://"}})).contains("/headers/a"));
+    for broken in ["a\r\nX-Other: b", "a\nb", "a\0b", "a\u{7f}"] {
+        let told = refused(json!({"url": "https://a.example", "headers": {"x-note": broken}}));
+        assert!(told.contains("/headers/x-note") && !told.contains("X-Other"), "{told:?}");
+        // A reference elsewhere, or beside it, does not hide it.
+        for template in [
+            json!({"url": "{{s1.url}}", "headers": {"x-note": broken}}),
+            json!({"url": "https://a.example", "headers": {"x-note": format!("{{{{s1.a}}}} {broken}")}}),
+        ] {
+            let told = skill.check_template(&object(template)).expect_err("must be refused");
+            assert!(told.contains("/headers/x-note"), "{told:?}");
+        }
+    }
+    let template = json!({"url": "{{s1.url}}", "headers": {"x-note": "a\tb {{s1.caf\u{e9}}} c"}});
+    skill.check_template(&object(template)).expect("what a reference brings is checked when it is there");
     // AOS-83: where nobody puts the secret into its place, its name is not sent either.
     assert!(refused(json!({"url": "https://a.example/?key=secret://shop"})).contains("in a header only"));
     for body in [json!({"body": {"keys": [{"key": "secret://shop"}]}}), json!({"body_text": "secret://shop"})] {

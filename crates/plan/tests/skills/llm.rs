@@ -90,6 +90,34 @@ async fn anthropic_style() {
     );
 }
 
+/// AOS-57, AOS-60: what a provider says it used counts however much it is, up to the largest number that a journal
+/// carries; what is no number of tokens says nothing.
+#[tokio::test]
+async fn however_much_is_used_counts() {
+    const MOST: u64 = (1 << 53) - 1;
+    let rows = [
+        ("9007199254740991", Some(MOST)),
+        ("9007199254740993", Some(MOST)),
+        ("18446744073709551615", Some(MOST)),
+        ("18446744073709551616", Some(MOST)),
+        ("1e30", Some(MOST)),
+        ("0", Some(0)),
+        ("-1", None),
+        ("1.5", None),
+        ("\"12\"", None),
+        ("null", None),
+    ];
+    for (text, expected) in rows {
+        let body = format!(
+            r#"{{"model": "m", "choices": [{{"message": {{"content": "hi"}}}}], "usage": {{"prompt_tokens": {text}, "completion_tokens": 3}}}}"#
+        );
+        let reply = answer(200, &[("content-type", "application/json")], &body);
+        let (skill, seen, _server) = asked(LlmKind::OpenAi, reply).await;
+        expect_code(&*skill, &seen, "OK_LLM_INVOKE");
+        assert_eq!(seen.usage.map(|usage| usage.input_tokens), expected, "{text}");
+    }
+}
+
 /// AOS-36: the rows about providers.
 #[tokio::test]
 async fn refusals_have_their_codes() {

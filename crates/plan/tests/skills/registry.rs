@@ -6,8 +6,8 @@ use macp_plan::registry::{Error, Registry, standard};
 use macp_plan::skills::SkillSettings;
 use macp_plan::testkit::ScriptedSkill;
 use macp_plan_core::freeze::{FreezeOptions, freeze};
-use macp_plan_core::rate_card;
 use macp_plan_core::skill::{Catalog, SkillMetadata};
+use macp_plan_core::{rate_card, retry};
 use serde_json::json;
 
 use crate::world::settings;
@@ -34,6 +34,30 @@ fn what_comes_with_the_runtime() {
     }
     assert_eq!(registry.registrations().count(), 3);
     assert!(registry.rate_card(rate_card::BUILTIN_ID).is_some());
+}
+
+/// AOS-20, AOS-44: waits grow by the formula of document 004 up to an hour, for the skills that come with the runtime too;
+/// what a plan says itself counts.
+#[test]
+fn no_skill_of_ours_caps_waits_below_the_default() {
+    let registry = standard(&settings()).unwrap();
+    let step = |step_id: &str, skill: &str, version: &str, parameters, policy| json!({"step_id": step_id, "skill_id": skill, "skill_version": version, "parameters": parameters, "retry_policy": policy});
+    let (get, ask) = (json!({"url": "https://example.com/"}), json!({"model": "stub", "prompt": "hello"}));
+    let plan = json!({
+        "plan_id": "p", "created_at": "2026-01-01T00:00:00Z", "agent_id": "a", "goal": "g",
+        "steps": [
+            step("s1", "http_call", "1.2.0", get.clone(), json!({})),
+            step("s2", "llm_invoke", "2.0.0", ask, json!({"max_retries": 9})),
+            step("s3", "json_transform", "2.0.0", json!({"input": [1], "expression": "length(@)"}), json!({})),
+            step("s4", "http_call", "1.2.0", get, json!({"max_delay_ms": 7_000})),
+        ],
+        "context": {"budget_cents": 5, "allowed_skills": ["http_call", "json_transform", "llm_invoke"]},
+    });
+    let frozen = freeze(&plan, &registry, &FreezeOptions::default()).unwrap();
+    let caps: Vec<u64> = frozen.plan.steps.iter().map(|step| step.retry_policy.max_delay_ms).collect();
+    assert_eq!(caps, [3_600_000, 3_600_000, 3_600_000, 7_000]);
+    let patient = &frozen.plan.steps[1].retry_policy;
+    assert_eq!(retry::backoff_ms(patient, 8, "r"), 256_000, "1 s doubled eight times");
 }
 
 /// AOS-68: what a skill may do is granted by the operator, and a plan hears of what is not before anything is called.

@@ -84,6 +84,13 @@ async fn the_language() {
         ("sort(people[*].name)", json!(["a", "b", "c"])),
         ("sum(people[*].age)", json!(120)),
         ("avg(people[*].age)", json!(40)),
+        ("avg(`[]`)", json!(null)),
+        ("avg(people[?age > `99`].age)", json!(null)),
+        ("sum(`[]`)", json!(0)),
+        ("max(`[]`)", json!(null)),
+        ("min(`[]`)", json!(null)),
+        ("join(', ', `[]`)", json!("")),
+        ("sort(`[]`)", json!([])),
         ("keys(n)", json!(["one", "two"])),
         ("values(n)", json!([1, 2])),
         ("merge(n, `{\"two\": 3}`)", json!({"one": 1, "two": 3})),
@@ -127,6 +134,9 @@ async fn expressions_that_fail_say_why() {
     assert!(refusal(json!({}), "length()").await.contains("at /expression"));
     assert!(refusal(json!([1]), "[::0]").await.contains("step of 0"));
     assert!(refusal(json!([{"a": 1}, {"a": "x"}]), "sort_by(@, &a)").await.contains("`sort_by`"));
+    assert!(refusal(json!([1e308, 1e308]), "sum(@)").await.contains("`sum` adds up to more than a number can be"));
+    assert!(refusal(json!([1e308, 1e308]), "avg(@)").await.contains("`avg` adds up to more than a number can be"));
+    assert!(refusal(json!(["x"]), "avg(@)").await.contains("at /expression"));
     assert!(refusal(json!({}), "map(&a, @)").await.contains("`map` needs an array"));
     assert!(refusal(json!({}), "map(@, &a)").await.contains("at /expression"));
     assert!(refusal(json!({}), "&a").await.contains("not a value"));
