@@ -61,6 +61,20 @@ pub enum Refused {
     PlanAltered { recorded: Digest, found: Digest },
     #[error("the rate card to put in cannot be used")]
     RateCard(#[from] RateCardError),
+    #[error("there is no version {version:?} of the taxonomy to put in; there are {known}")]
+    NoTaxonomy { version: String, known: String },
+    #[error("the plan does not use the skill {skill_id:?}, so that no other version can be put in; it uses {used}")]
+    SkillUnused { skill_id: String, used: String },
+    #[error("the skill {skill_id:?} is not registered in version {version:?}; registered versions: {known}")]
+    NoSkill { skill_id: String, version: String, known: String },
+}
+
+impl Refused {
+    /// Whether what was asked for does not exist, whatever run it was asked of.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        !matches!(self, Refused::PlanAltered { .. })
+    }
 }
 
 /// The report about a journal that cannot be believed.

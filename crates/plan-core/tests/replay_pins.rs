@@ -176,6 +176,17 @@ fn what_if_never_matches() {
 
     let older = WhatIf { taxonomy_version: Some("1.0.0".to_owned()), ..WhatIf::default() };
     assert_eq!(mock(&plan, &journal, &catalog, older).verdict, Verdict::NotComparable);
-    let unknown = WhatIf { taxonomy_version: Some("9.0.0".to_owned()), ..WhatIf::default() };
-    assert_eq!(kinds(&mock(&plan, &journal, &catalog, unknown)), ["taxonomy"]);
+
+    // Under a pin that does not exist nothing is decided, and so nothing is the same: what exists is told instead.
+    let skill = |id: &str, version: &str| [(id.to_owned(), version.to_owned())].into_iter().collect();
+    let rows = [
+        (WhatIf { taxonomy_version: Some("9.0.0".to_owned()), ..WhatIf::default() }, "there are 1.0.0, 1.1.0"),
+        (WhatIf { skills: skill("http_call", "9.9.9"), ..WhatIf::default() }, "1.3.0"),
+        (WhatIf { skills: skill("mail_send", "1.0.0"), ..WhatIf::default() }, "it uses http_call"),
+    ];
+    for (what_if, exists) in rows {
+        let options = Options { what_if, ..Options::new("r-what-if") };
+        let refused = mock_replay(&plan, &journal, &|_| None, &catalog, &options).unwrap_err();
+        assert!(refused.is_usage() && refused.to_string().contains(exists), "{refused}");
+    }
 }

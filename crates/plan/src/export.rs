@@ -15,6 +15,7 @@
 mod import;
 mod line;
 mod read;
+mod replayed;
 mod reported;
 
 use std::collections::BTreeSet;
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 pub use self::import::{ImportError, Imported};
 pub use self::line::LineError;
 pub use self::read::{ExportedRun, ReadError, read};
+pub use self::replayed::{NotReplayed, replayed};
 pub use self::reported::{OutputMissing, ReportError};
 
 use self::line::Lines;

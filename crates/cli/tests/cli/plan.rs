@@ -57,6 +57,42 @@ fn lint_tells_everything_at_once() {
     assert!(missing.stderr.contains("cannot read /nowhere/plan.json"), "{missing:?}");
 }
 
+/// A value that no header can carry is found before the plan runs, whatever stands beside it.
+#[test]
+fn lint_finds_header_values_that_cannot_be_sent() {
+    let place = tempfile::tempdir().unwrap();
+    let mut plan: Value = serde_json::from_slice(&std::fs::read(example()).unwrap()).unwrap();
+    // The third step has a reference in its URL.
+    for step in [0, 2] {
+        plan["steps"][step]["parameters"]["headers"] = json!({"x-note": "a\r\nx-injected: b"});
+    }
+    let bad = written(place.path(), "bad.json", &plan);
+    let found = macp(&["--json", "plan", "lint", text(&bad)]).exits(1).value();
+    let steps: Vec<&str> =
+        found["findings"].as_array().unwrap().iter().map(|it| it["step_id"].as_str().unwrap()).collect();
+    assert_eq!(steps, ["fetch", "notice"], "{found:#}");
+    assert!(found["findings"][0]["problem"].as_str().unwrap().contains("/headers/x-note"), "{found:#}");
+    macp(&["plan", "freeze", text(&bad)]).exits(1);
+}
+
+/// Whoever freezes without having linted hears what lint would have said: beside the plan, and not in it.
+#[test]
+fn freezing_tells_what_lint_warns_of() {
+    let place = tempfile::tempdir().unwrap();
+    let mut plan: Value = serde_json::from_slice(&std::fs::read(example()).unwrap()).unwrap();
+    plan["context"]["allowed_skills"] = json!(["http_call", "json_transform", "llm_invoke"]);
+    let (odd, out) = (written(place.path(), "odd.json", &plan), place.path().join("odd.plan"));
+    let warned =
+        |run: &Run| run.stderr.contains("warning: ") && run.stderr.contains("`llm_invoke`, which no step uses");
+    let printed = macp(&["plan", "freeze", text(&odd)]).exits(0);
+    assert!(warned(&printed) && printed.stdout.starts_with('{'), "{printed:?}");
+    let kept = macp(&["plan", "freeze", text(&odd), "-o", text(&out)]).exits(0);
+    assert!(warned(&kept) && kept.stdout.lines().count() == 1, "{kept:?}");
+    let told = macp(&["--json", "plan", "freeze", text(&odd), "-o", text(&out)]).exits(0).value();
+    assert_eq!((&told["ok"], &told["findings"][0]["reason"]), (&json!(true), &json!("skill_unused")), "{told:#}");
+    assert!(macp(&["plan", "freeze", text(&example())]).exits(0).stderr.is_empty());
+}
+
 /// AOS-11, AOS-13: the digest names the plan and leaves out when it was made.
 #[test]
 fn freezing_is_repeatable_and_the_digest_can_be_checked_by_hand() {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::plan::example;
 use crate::support::{Run, Server, command, macp};
@@ -234,7 +235,20 @@ fn replays_tell_the_world_from_the_runtime() {
     let what_if = server.macp(&["--json", "run", "replay", run, "--what-if", "taxonomy=1.0.0"]);
     assert!(matches!(what_if.code, Some(10 | 12)), "a what-if never says match: {what_if:?}");
     assert_eq!(what_if.value()["what_if"], true);
-    server.macp(&["run", "replay", run, "--what-if", "skill=http_call@9.9.9"]).exits(12);
+    // A pin that does not exist is no pin to decide under; what exists is told.
+    let data = place.data();
+    for (pin, exists) in [
+        ("taxonomy=7", "1.0.0, 1.1.0"),
+        ("skill=http_call@9.9.9", "1.2.0"),
+        ("skill=llm_invoke@2.0.0", "http_call, json_transform"),
+        ("card=/nowhere.json", "/nowhere.json"),
+    ] {
+        let asked = ["run", "replay", run, "--what-if", pin];
+        for told in [server.macp(&asked), macp(&[&asked[..], &["--data", data.to_str().unwrap()]].concat())] {
+            let told = told.exits(2);
+            assert!(told.stderr.contains(exists) && told.stdout.is_empty(), "{pin}: {told:?}");
+        }
+    }
     let card = place.file("card.json");
     let prices = json!({"id": "dear", "skills": {"http_call@1.2.0": {"base": 2_000_000},
                         "json_transform@2.0.0": {"per_kib": 1000}}});
@@ -265,6 +279,63 @@ fn replays_tell_the_world_from_the_runtime() {
     macp(&["run", "show", &file]).exits(2);
     std::fs::write(&file, &whole[..whole.len() / 2]).unwrap();
     assert!(macp(&["run", "verify", &file]).exits(1).stdout.contains("cut off"));
+}
+
+/// A whole file proves that nobody changed it since it was written, and not that it tells what happened: a run is taken
+/// over, and kept in a corpus, only if its decisions follow from its inputs.
+#[test]
+fn a_forged_run_is_neither_imported_nor_kept_in_a_corpus() {
+    let place = Place::new();
+    let target = Target::start(|_, _| Answer::ok("{}"));
+    let plan = posts(place.path(), "forged", &target, 1, true);
+    let server = serve(&place.data());
+    let run = server.macp(&["--json", "run", "start", &plan]).exits(0).values()[0]["run_id"].clone();
+    let run = run.as_str().unwrap();
+    let (file, corpus) = (place.file("run.jsonl"), place.file("corpus"));
+    server.macp(&["run", "export", run, "-o", &file]).exits(0);
+    let honest = std::fs::read_to_string(&file).unwrap();
+    macp(&["run", "corpus", "add", &file, "--dir", &corpus]).exits(0);
+
+    // The target answered 200, the file has it refused, and every chain in it is whole.
+    let forged = resealed(&honest.replacen("\"status\":200", "\"status\":404", 1));
+    std::fs::write(&file, forged).unwrap();
+    macp(&["run", "verify", &file]).exits(0);
+    macp(&["run", "replay", &file]).exits(10);
+    let elsewhere = serve(&place.path().join("elsewhere"));
+    for refused in [
+        elsewhere.macp(&["run", "import", &file]),
+        macp(&["run", "import", &file, "--data", &place.file("copy")]),
+        macp(&["run", "corpus", "add", &file, "--dir", &place.file("other")]),
+    ] {
+        let refused = refused.exits(1);
+        assert!(refused.stdout.starts_with("not ") && refused.stdout.contains("replay"), "{refused:?}");
+    }
+    assert!(!Path::new(&place.file("other")).exists());
+    assert!(elsewhere.macp(&["--json", "run", "list"]).exits(0).values().is_empty());
+    std::fs::write(&file, honest).unwrap();
+    elsewhere.macp(&["run", "import", &file]).exits(0);
+    elsewhere.macp(&["run", "replay", run]).exits(0);
+}
+
+/// An export with both its chains computed again, as whoever makes one up would.
+fn resealed(export: &str) -> String {
+    let digest =
+        |label: &str, previous: &str, text: &str| hex::encode(Sha256::digest(format!("{label}:{previous}:{text}")));
+    let (mut check, mut head, mut lines) = (String::new(), String::new(), String::new());
+    for line in export.lines() {
+        let mut rest = line.split_once(',').unwrap().1.strip_suffix('}').unwrap().to_owned();
+        if let Some(entry) = rest.strip_prefix("\"entry\":") {
+            let (text, _) = entry.rsplit_once(",\"hash\":").unwrap();
+            head = digest("aos-journal/1", &head, text);
+            rest = format!("\"entry\":{text},\"hash\":\"{head}\"");
+        } else if rest.starts_with("\"footer\":") {
+            let (before, _) = rest.split_once("\"head\":\"").unwrap();
+            rest = format!("{before}\"head\":\"{head}\"}}");
+        }
+        check = digest("aos-run-export/1", &check, &rest);
+        lines.push_str(&format!("{{\"check\":\"{check}\",{rest}}}\n"));
+    }
+    lines
 }
 
 /// AOS-30, AOS-99: a journal that was changed where it is stored is not believed, and the entry is named.

@@ -107,6 +107,9 @@ pub(super) fn of_replay(error: &ReplayError) -> Status {
     match error {
         ReplayError::NoRun(run_id) => run_not_found(run_id),
         ReplayError::NotFinished(_) => refused(Code::RunConflict, error.to_string()),
+        ReplayError::Refused(refusal) if refusal.is_usage() => {
+            refused(Code::InvalidRequest, status::with_causes(refusal))
+        }
         ReplayError::Refused(refusal) => refused(Code::PlanRefused, status::with_causes(refusal)),
         ReplayError::Start(error) => of_start(error),
         ReplayError::Store(error) => of_store(error),

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use macp_plan::export::{self, Exporter, Imported};
+use macp_plan::export::{self, ExportedRun, Exporter, Imported};
+use macp_plan_core::skill::Catalog;
 use macp_wire::codes::Code;
 use macp_wire::plan::v1::{ExportRunResponse, ImportRunRequest, ImportRunResponse};
 use tokio_stream::StreamExt;
@@ -46,7 +47,7 @@ fn write(mut exporter: Exporter<'_>, sink: &BlockingSink<ExportRunResponse>) -> 
     Ok(())
 }
 
-/// Takes over a run. The file is read to its end and checked as a whole before anything is stored.
+/// Takes over a run. The file is read to its end, checked as a whole and replayed before anything is stored.
 pub(super) async fn import(
     service: &Plan,
     access: &Access,
@@ -67,12 +68,26 @@ pub(super) async fn import(
         }
         file.extend_from_slice(&chunk.chunk);
     }
-    let reading = tokio::task::spawn_blocking(move || export::read(&*file));
-    let exported = reading.await.map_err(|panic| status::internal(panic.to_string()))?;
-    let exported = exported.map_err(|error| refusal::refused(Code::InvalidRequest, status::with_causes(&error)))?;
+    let catalog = Arc::clone(plans.executor.registry()) as Arc<dyn Catalog>;
+    let reading = tokio::task::spawn_blocking(move || checked(&file, &catalog));
+    let (exported, not_compared) = reading.await.map_err(|panic| status::internal(panic.to_string()))??;
     let imported = plans.runs().import(exported).await.map_err(|error| refusal::of_import(&error))?;
     Ok(match imported {
-        Imported::New { run_id, .. } => ImportRunResponse { run_id: run_id.to_string(), existing: false },
-        Imported::AlreadyThere { run_id } => ImportRunResponse { run_id: run_id.to_string(), existing: true },
+        Imported::New { run_id, .. } => ImportRunResponse { run_id: run_id.to_string(), existing: false, not_compared },
+        Imported::AlreadyThere { run_id } => {
+            ImportRunResponse { run_id: run_id.to_string(), existing: true, not_compared }
+        }
     })
+}
+
+/// Reads a file and takes every decision in it again. One that is not finished has no end to compare, and is refused for
+/// that where it is stored.
+fn checked(file: &[u8], catalog: &Arc<dyn Catalog>) -> Result<(ExportedRun, Vec<String>), Status> {
+    let invalid = |error: &dyn std::error::Error| refusal::refused(Code::InvalidRequest, status::with_causes(error));
+    let exported = export::read(file).map_err(|error| invalid(&error))?;
+    if !exported.run.is_finished() {
+        return Ok((exported, Vec::new()));
+    }
+    let not_compared = export::replayed(&exported, catalog).map_err(|error| invalid(&error))?;
+    Ok((exported, not_compared))
 }

@@ -45,7 +45,10 @@ async fn aos_100_what_if_is_never_a_match() {
     let card = ReplayRequest { what_if_rate_card_json: "{".to_owned(), ..mock(&run_id) };
     refused(world.try_replay(card).await, "INVALID_REQUEST");
     let card = ReplayRequest { what_if_rate_card_json: "{}".to_owned(), ..mock(&run_id) };
-    refused(world.try_replay(card).await, "PLAN_REFUSED");
+    refused(world.try_replay(card).await, "INVALID_REQUEST");
+    let unknown = ReplayRequest { what_if_taxonomy_version: "7".to_owned(), ..mock(&run_id) };
+    let status = refused(world.try_replay(unknown).await, "INVALID_REQUEST");
+    assert!(status.message().contains("there are 1.0.0, 1.1.0"), "{status:?}");
     world.shut_down().await;
 }
 

@@ -39,6 +39,7 @@ pub fn mock_replay(
     let (under, substitutions) = match options.what_if.is_empty() {
         true => (Arc::clone(plan), Vec::new()),
         false => {
+            options.what_if.check(plan, catalog.as_ref())?;
             let (plan, substitutions) = options.what_if.substitute(plan)?;
             (Arc::new(plan), substitutions)
         }

@@ -1,6 +1,6 @@
 //! What-if: one run under pins that are not its own, on purpose and said so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -8,6 +8,8 @@ use super::Refused;
 use crate::compare::Substitution;
 use crate::plan::FrozenPlan;
 use crate::rate_card::RateCard;
+use crate::skill::Catalog;
+use crate::taxonomy::{self, Taxonomy};
 
 /// What stands in for the plan's own pins.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +25,27 @@ impl WhatIf {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.skills.is_empty() && self.taxonomy_version.is_none() && self.rate_card.is_none()
+    }
+
+    /// Refuses pins that do not exist: nothing can be decided under them, and what was not looked at is not the same.
+    pub(super) fn check(&self, plan: &FrozenPlan, catalog: &dyn Catalog) -> Result<(), Refused> {
+        if let Some(version) = self.taxonomy_version.as_ref().filter(|version| Taxonomy::version(version).is_none()) {
+            let known = taxonomy::VERSIONS.iter().map(Taxonomy::number).collect::<Vec<_>>();
+            return Err(Refused::NoTaxonomy { version: version.clone(), known: known.join(", ") });
+        }
+        let used: BTreeSet<&str> = plan.plan.steps.iter().map(|step| step.skill_id.as_str()).collect();
+        for (skill_id, version) in &self.skills {
+            if !used.contains(skill_id.as_str()) {
+                let used = used.into_iter().collect::<Vec<_>>().join(", ");
+                return Err(Refused::SkillUnused { skill_id: skill_id.clone(), used });
+            }
+            if catalog.skill(skill_id, version).is_none() {
+                let known = catalog.versions(skill_id).join(", ");
+                let known = if known.is_empty() { "none".to_owned() } else { known };
+                return Err(Refused::NoSkill { skill_id: skill_id.clone(), version: version.clone(), known });
+            }
+        }
+        Ok(())
     }
 
     /// The plan with other pins, under its own digest, and what was exchanged.

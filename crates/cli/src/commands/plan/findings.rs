@@ -28,6 +28,14 @@ pub(super) fn show(findings: &[Finding], output: &Output) -> anyhow::Result<()> 
     Ok(())
 }
 
+/// Prints findings beside the data, where the data is the plan itself.
+pub(super) fn note(findings: &[Finding], output: &Output) {
+    for finding in findings {
+        let word = if finding.is_error() { "error" } else { "warning" };
+        output.note(format!("{word}: {}", clean(&finding.to_string())));
+    }
+}
+
 /// `1 error, 2 warnings`.
 pub(super) fn tally(findings: &[Finding]) -> String {
     let (errors, warnings) = numbers(findings);

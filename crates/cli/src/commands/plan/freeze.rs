@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use macp_plan_core::lint::lint;
 use macp_plan_core::plan::FrozenPlan;
 use serde_json::json;
 
@@ -44,7 +45,8 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
     }
     let registry = args.catalog.registry()?;
     let text = authored::read(&args.file)?;
-    let freezing = match authored::freeze(&text, &registry, &args.pins.options(args.embed_rate_card)?) {
+    let options = args.pins.options(args.embed_rate_card)?;
+    let freezing = match authored::freeze(&text, &registry, &options) {
         Ok(freezing) => freezing,
         Err(found) => {
             if output.is_json() {
@@ -57,11 +59,11 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
             return Ok(Finding::Negative);
         }
     };
+    // The notes of freezing are among them. Whoever freezes without having asked before hears of the rest too.
+    let advice = lint(&text, &registry, &options);
     let text = format!("{}\n", freezing.plan.text());
     let Some(path) = &args.out else {
-        for note in &freezing.notes {
-            output.note(format!("warning: {note}"));
-        }
+        findings::note(&advice, output);
         output.bytes(text.as_bytes())?;
         return Ok(Finding::Positive);
     };
@@ -69,11 +71,11 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
     if output.is_json() {
         output.value(&json!({
             "ok": true, "file": path, "plan_id": freezing.plan.plan.plan_id, "plan_hash": freezing.plan.hash,
-            "findings": freezing.notes,
+            "findings": advice,
         }))?;
         return Ok(Finding::Positive);
     }
-    findings::show(&freezing.notes, output)?;
+    findings::note(&advice, output);
     output.line(format!("{} {}: {}", output.paint(Paint::Good, "froze"), path.display(), freezing.plan.hash))?;
     Ok(Finding::Positive)
 }
@@ -97,11 +99,14 @@ async fn live(args: &Args, output: &Output) -> anyhow::Result<Finding> {
     let frozen = FrozenPlan::parse(answer.frozen_plan_json.as_bytes()).context("the server's plan cannot be read")?;
     let text = format!("{}\n", frozen.text());
     let Some(path) = &args.out else {
+        keep::note(&answer.findings, output);
         output.bytes(text.as_bytes())?;
         return Ok(Finding::Positive);
     };
     write(path, text.as_bytes())?;
-    keep::show_findings(&answer.findings, output)?;
+    if !output.is_json() {
+        keep::note(&answer.findings, output);
+    }
     if output.is_json() {
         output.value(&json!({
             "ok": true, "file": path, "plan_id": frozen.plan.plan_id, "plan_hash": frozen.hash,

@@ -51,14 +51,26 @@ pub(super) fn as_json(findings: &[WireFinding]) -> Vec<Value> {
 /// The same in lines, for people.
 pub(super) fn show_findings(findings: &[WireFinding], output: &Output) -> anyhow::Result<()> {
     for finding in findings.iter().filter(|_| !output.is_json()) {
-        // The code is that of a run rejected for it, and a warning rejects none.
-        let (paint, word) = match finding.error {
-            true => (Paint::Bad, clean(&finding.code)),
-            false => (Paint::Warn, "warning".into()),
-        };
-        let (problem, fix) = (clean(&finding.problem), clean(&finding.fix));
-        let place = if finding.step_id.is_empty() { String::new() } else { format!(" {}", clean(&finding.step_id)) };
-        output.line(format!("{}{place}: {problem}; {fix}", output.paint(paint, word)))?;
+        let paint = if finding.error { Paint::Bad } else { Paint::Warn };
+        output.line(format!("{}{}", output.paint(paint, word(finding)), sentence(finding)))?;
     }
     Ok(())
+}
+
+/// The same beside the data, where the data is the plan itself.
+pub(super) fn note(findings: &[WireFinding], output: &Output) {
+    for finding in findings {
+        output.note(format!("{}{}", word(finding), sentence(finding)));
+    }
+}
+
+/// The code is that of a run rejected for it, and a warning rejects none.
+fn word(finding: &WireFinding) -> String {
+    if finding.error { clean(&finding.code) } else { "warning".to_owned() }
+}
+
+fn sentence(finding: &WireFinding) -> String {
+    let (problem, fix) = (clean(&finding.problem), clean(&finding.fix));
+    let place = if finding.step_id.is_empty() { String::new() } else { format!(" {}", clean(&finding.step_id)) };
+    format!("{place}: {problem}; {fix}")
 }

@@ -4,13 +4,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use macp_plan_core::compare::Verdict;
 use macp_plan_core::freeze::FreezeOptions;
 use macp_plan_core::lint::lint;
+use macp_plan_core::replay::WhatIf;
 use serde_json::json;
 
+use super::mock::mock;
 use super::source::{Place, PlaceArgs, Recorded};
 use super::summary::{Listed, status_paint, status_word};
-use super::{corpus_check, source};
+use super::{corpus_check, report, source};
 use crate::Finding;
 use crate::commands::plan::CatalogArgs;
 use crate::output::{Output, Paint};
@@ -26,7 +29,7 @@ pub(super) const SUFFIX: &str = "jsonl";
 /// Keep recorded runs in a directory and replay all of them
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Add a finished run; one whose plan holds a secret in clear text is refused
+    /// Add a finished run; one that does not replay here, or whose plan holds a secret in clear text, is refused
     Add(AddArgs),
     Check(corpus_check::Args),
     /// List the runs of a corpus
@@ -81,6 +84,17 @@ async fn add(args: &AddArgs, output: &Output) -> anyhow::Result<Finding> {
         } else {
             let word = output.paint(Paint::Bad, "not added");
             output.line(format!("{word}: a corpus is read by many, and {}", clean(&secrets.join("; "))))?;
+        }
+        return Ok(Finding::Negative);
+    }
+    let report = mock(&recorded, WhatIf::default(), &args.catalog.catalog()?)?;
+    if report.verdict != Verdict::Match {
+        if output.is_json() {
+            output.value(&json!({ "ok": false, "run_id": recorded.run_id(), "report": report }))?;
+        } else {
+            let word = output.paint(Paint::Bad, "not added");
+            output.line(format!("{word}: a corpus is what replays, and this run does not"))?;
+            report::show(&report, output)?;
         }
         return Ok(Finding::Negative);
     }

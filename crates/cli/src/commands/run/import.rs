@@ -4,13 +4,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
+use macp_client::Error;
 use macp_ledger::SqliteStore;
-use macp_plan::export::{self, ExportedRun, ImportError, Imported};
+use macp_plan::export::{self, ExportedRun, ImportError, Imported, NotReplayed};
 use macp_plan::store::RunStore;
+use macp_plan_core::skill::Catalog;
 use serde_json::json;
 
 use super::source::RUNS_DIRECTORY;
 use crate::Finding;
+use crate::commands::plan::CatalogArgs;
 use crate::output::{Output, Paint, causes};
 use crate::progress;
 use crate::remote::ServerArgs;
@@ -21,8 +24,8 @@ const CHUNK_BYTES: usize = 256 * 1024;
 
 /// Take over a finished run from a file
 ///
-/// The file is checked from end to end first, and the run is stored whole or not at all. With --data it goes into that
-/// data directory, on which no server may be running.
+/// The file is checked from end to end and replayed first: a run that decides otherwise than it is recorded is refused.
+/// It is stored whole or not at all. With --data it goes into that data directory, on which no server may be running.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// File written by `macp run export`
@@ -30,6 +33,8 @@ pub(crate) struct Args {
     /// Data directory to bring it into, instead of a server; created if it is missing
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    #[command(flatten)]
+    catalog: CatalogArgs,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -42,12 +47,18 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
         Err(error) if error.bad_line().is_some() => return refused(&causes(&error.into()), output),
         Err(error) => return Err(error.into()),
     };
-    let (run_id, existing) = match &args.data {
-        Some(directory) => match into_directory(directory, exported).await? {
-            Ok(Imported::New { run_id, .. }) => (run_id.to_string(), false),
-            Ok(Imported::AlreadyThere { run_id }) => (run_id.to_string(), true),
-            Err(refusal) => return refused(&refusal, output),
-        },
+    let (run_id, existing, not_compared) = match &args.data {
+        Some(directory) => {
+            let not_compared = match replayed(&exported, &args.catalog.catalog()?) {
+                Ok(not_compared) => not_compared,
+                Err(error) => return refused(&causes(&error.into()), output),
+            };
+            match into_directory(directory, exported).await? {
+                Ok(Imported::New { run_id, .. }) => (run_id.to_string(), false, not_compared),
+                Ok(Imported::AlreadyThere { run_id }) => (run_id.to_string(), true, not_compared),
+                Err(refusal) => return refused(&refusal, output),
+            }
+        }
         None => {
             let client = args.server.connect().await?;
             let bar = progress::waiting("importing");
@@ -56,18 +67,36 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
             let chunks: Vec<_> = starts.map(|start| bytes.slice(start..bytes.len().min(start + CHUNK_BYTES))).collect();
             let answer = client.import_run(tokio_stream::iter(chunks)).await;
             bar.finish_and_clear();
-            let answer = answer?;
-            (answer.run_id, answer.existing)
+            let answer = match answer {
+                Ok(answer) => answer,
+                // The file was found whole here, so this is about what is in it.
+                Err(Error::Status(status)) if status.macp_code.as_deref() == Some("INVALID_REQUEST") => {
+                    return refused(&status.message, output);
+                }
+                Err(error) => return Err(error.into()),
+            };
+            (answer.run_id, answer.existing, answer.not_compared)
         }
     };
+    for open in not_compared.iter().filter(|_| !output.is_json()) {
+        output.note(format!("warning: not decided again: {}", clean(open)));
+    }
     if output.is_json() {
-        output.value(&json!({ "ok": true, "run_id": run_id, "new": !existing }))?;
+        output.value(&json!({ "ok": true, "run_id": run_id, "new": !existing, "not_compared": not_compared }))?;
     } else if existing {
         output.line(format!("{} is there already, with the same journal", clean(&run_id)))?;
     } else {
         output.line(format!("{} {}", output.paint(Paint::Good, "imported"), clean(&run_id)))?;
     }
     Ok(Finding::Positive)
+}
+
+/// What of a run could not be decided again here. One that has not ended is refused for that, by whoever stores it.
+fn replayed(exported: &ExportedRun, catalog: &Arc<dyn Catalog>) -> Result<Vec<String>, NotReplayed> {
+    if !exported.run.is_finished() {
+        return Ok(Vec::new());
+    }
+    export::replayed(exported, catalog)
 }
 
 /// The inner error is about the run, the outer one about the work.

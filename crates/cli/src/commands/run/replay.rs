@@ -8,7 +8,7 @@ use macp_client::{Client, RunReplayed};
 use macp_plan::result::traced;
 use macp_plan_core::compare::{Aspect, BehaviorDigests, Evaluated, Report, Verdict};
 use macp_plan_core::journal::RunMode;
-use macp_plan_core::replay::WhatIf;
+use macp_plan_core::replay::{Refused, WhatIf};
 use macp_wire::plan::v1::{ReplayMode, ReplayRequest};
 use serde_json::{Value, json};
 
@@ -79,7 +79,17 @@ fn substitution(text: &str) -> Result<Substitution, String> {
 pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
     let place = args.run.clone().place();
     check_usage(&args, &place)?;
-    exit_by_verdict(replay(args, place, output).await, output)
+    let what_if = what_if(&args.what_if)?;
+    match replay(args, place, what_if, output).await {
+        Err(error) if is_usage(&error) => Err(error),
+        found => exit_by_verdict(found, output),
+    }
+}
+
+/// Whether a pin to put in does not exist, as this program finds or a server says.
+fn is_usage(error: &anyhow::Error) -> bool {
+    let here = error.downcast_ref::<Refused>().is_some_and(Refused::is_usage);
+    here || error.downcast_ref::<macp_client::Error>().and_then(macp_client::Error::code) == Some("INVALID_REQUEST")
 }
 
 /// What cannot be asked for, told before anything is done.
@@ -99,8 +109,7 @@ fn check_usage(args: &Args, place: &Place) -> anyhow::Result<()> {
     }
 }
 
-async fn replay(args: Args, place: Place, output: &Output) -> anyhow::Result<Finding> {
-    let what_if = what_if(&args.what_if)?;
+async fn replay(args: Args, place: Place, what_if: WhatIf, output: &Output) -> anyhow::Result<Finding> {
     let text = match place {
         Place::Server { server, run_id } => {
             let client = server.connect().await?;

@@ -47,7 +47,7 @@ fn headline(report: &Report, output: &Output) -> anyhow::Result<()> {
         Verdict::Explained => ("EXPLAINED", Paint::Warn, "it differs, and the world is why"),
         Verdict::Diverged if report.what_if => ("DIVERGED", Paint::Bad, "under these pins it decides differently"),
         Verdict::Diverged => ("DIVERGED", Paint::Bad, "it decides differently on the same facts"),
-        Verdict::NotComparable if report.what_if && report.mismatches.is_empty() => {
+        Verdict::NotComparable if report.what_if && is_the_same(report) => {
             ("NOT COMPARABLE", Paint::Warn, "under these pins it decides the same, which is no proof of what happened")
         }
         Verdict::NotComparable => ("NOT COMPARABLE", Paint::Warn, "not everything could be compared"),
@@ -67,6 +67,11 @@ fn headline(report: &Report, output: &Output) -> anyhow::Result<()> {
         output.line(format!("the first difference is at entry {}{step}{attempt}", first.seq))?;
     }
     Ok(())
+}
+
+/// Whether everything was looked at and nothing differs. What was not looked at is not the same.
+fn is_the_same(report: &Report) -> bool {
+    report.mismatches.is_empty() && report.behavior_match.values().all(|matches| *matches == Some(true))
 }
 
 fn aspects(report: &Report, output: &Output) -> anyhow::Result<()> {

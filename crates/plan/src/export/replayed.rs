@@ -1,0 +1,68 @@
+//! Whether a run from a file follows from itself: every decision is taken again before anyone builds on them. A chain
+//! proves that nobody changed the file since it was made, and nothing about who made it.
+
+use std::sync::Arc;
+
+use macp_plan_core::compare::{Report, Verdict};
+use macp_plan_core::journal::{Broken, Journal};
+use macp_plan_core::plan::{FrozenPlan, PlanError};
+use macp_plan_core::replay::{Mock, Options, Refused, mock_replay};
+use macp_plan_core::skill::Catalog;
+
+use super::ExportedRun;
+
+/// Why a run is not taken over.
+#[derive(Debug, thiserror::Error)]
+pub enum NotReplayed {
+    #[error("its plan cannot be read")]
+    Plan(#[from] PlanError),
+    #[error("its journal cannot be read")]
+    Journal(#[from] Broken),
+    #[error("it cannot be replayed")]
+    Refused(#[from] Refused),
+    #[error("it does not replay: its decisions do not follow from its inputs: {0}")]
+    Diverged(String),
+    #[error("nothing of it can be decided again here: {0}")]
+    NotEvaluated(String),
+}
+
+/// Replays a run against its own recording. Gives what could not be decided again here for want of something, such as a
+/// version of a skill; everything else was, and is the same. A run of which nothing could be decided again is not taken.
+pub fn replayed(exported: &ExportedRun, catalog: &Arc<dyn Catalog>) -> Result<Vec<String>, NotReplayed> {
+    let plan = Arc::new(FrozenPlan::from_value(exported.plan.clone())?);
+    let entries = exported.run.entries.iter().map(|sealed| (sealed.text.clone(), sealed.hash.to_string()));
+    let journal = Journal::read(entries)?;
+    // Nobody ever looks for this replay.
+    let options = Options::new(format!("import-of-{}", exported.run.run_id));
+    let body = |digest: &_| exported.body(digest);
+    let Mock { report, .. } = mock_replay(&plan, &journal, &body, catalog, &options)?;
+    match report.verdict {
+        Verdict::Match => Ok(Vec::new()),
+        Verdict::NotComparable if report.behavior_match.values().any(Option::is_some) => Ok(open(&report)),
+        Verdict::NotComparable => Err(NotReplayed::NotEvaluated(open(&report).join("; "))),
+        Verdict::Diverged | Verdict::Explained | Verdict::Estimate => Err(NotReplayed::Diverged(first(&report))),
+    }
+}
+
+/// What kept the replay from comparing everything.
+fn open(report: &Report) -> Vec<String> {
+    let pins = report.pin_violations.iter();
+    let pins = pins.map(|violation| format!("{} {}: {}", violation.kind, violation.subject, violation.why));
+    let skipped = report.skipped.iter().map(|skipped| {
+        let aspect = skipped.aspect.map_or("everything", |aspect| aspect.key());
+        let step = skipped.step_id.as_ref().map(|step| format!(" of step {step}")).unwrap_or_default();
+        format!("{aspect}{step}: {}", skipped.why)
+    });
+    pins.chain(skipped).collect()
+}
+
+/// The first difference, in words.
+fn first(report: &Report) -> String {
+    let Some(mismatch) = report.mismatches.first() else {
+        return "what is recorded and what is decided differ".to_owned();
+    };
+    let step = mismatch.step_id.as_ref().map(|step| format!("step {step}, ")).unwrap_or_default();
+    let entry = mismatch.seq.map(|seq| format!("entry {seq}, ")).unwrap_or_default();
+    let (aspect, field) = (mismatch.aspect.key(), &mismatch.field);
+    format!("{entry}{step}{aspect}, {field}: {} is recorded, {} is decided", mismatch.original, mismatch.replay)
+}
