@@ -1,5 +1,6 @@
 //! The result of a run as clients see it: what was decided, and beside it what was observed for people.
 
+mod at_work;
 mod build;
 mod report;
 
@@ -11,9 +12,10 @@ use macp_plan_core::plan::StepStatus;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::store::Status;
-pub(crate) use build::trace_id;
+use crate::store::{Outcome, Status};
+pub(crate) use build::{stamp, trace_id};
 
+pub use at_work::{AtWork, Doing};
 pub use report::{TracedReport, traced};
 
 /// A run, told.
@@ -48,6 +50,15 @@ pub struct RunResult {
     pub duration_ms: Option<u64>,
     /// Everything told here was durable when it was read.
     pub durable: bool,
+    /// The step under way, of a run that has not ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_work: Option<AtWork>,
+    /// What operators said became of effects in doubt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settled: Vec<Settled>,
+    /// Why nothing of the run can be tried again, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_retry: Option<String>,
     /// Why nobody can go on with the run where it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stuck: Option<String>,
@@ -64,6 +75,16 @@ pub struct RunResult {
 pub struct Cancelled {
     pub by: String,
     pub reason: String,
+}
+
+/// What an operator said became of the effect of a step.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Settled {
+    pub step_id: String,
+    #[serde(rename = "as")]
+    pub outcome: Outcome,
+    pub note: String,
+    pub by: String,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::plan::example;
-use crate::runs::{Place, codes, posts, result, serve};
+use crate::runs::{Place, codes, freeze, posts, result, serve};
 use crate::support::{Running, Server, command, macp};
 use crate::target::{Answer, Target};
 
@@ -53,6 +53,15 @@ fn a_run_can_be_watched_and_cancelled() {
     assert_eq!(watch.value()["type"], "run_started");
     let shown = server.macp(&["run", "show", run]).exits(0).stdout;
     assert!(shown.contains("running") && shown.contains("macp run watch"), "{shown}");
+    // Which call is out, to whom and since when.
+    let address = target.address.to_string();
+    for part in ["s0", "calling", "the call of attempt 0", &address, " is out since 20"] {
+        assert!(shown.contains(part), "{part}\n{shown}");
+    }
+    let at_work = server.macp(&["--json", "run", "show", run]).exits(0).value()["at_work"].clone();
+    assert_eq!((&at_work["step_id"], &at_work["doing"]), (&json!("s0"), &json!("calling")), "{at_work}");
+    let beside = macp(&["run", "show", run, "--data", place.data().to_str().unwrap()]).exits(0).stdout;
+    assert!(beside.contains("the call of attempt 0"), "{beside}");
     server.macp(&["run", "cancel", run, "--reason", "enough for today"]).exits(0);
     target.release();
     let mut last = Value::Null;
@@ -183,6 +192,11 @@ pub(crate) fn open_decision(server: &Server, session: &str) {
 
 /// Bob proposes a plan, and Alice commits to it.
 pub(crate) fn commit_to(server: &Server, session: &str, plan: &str) {
+    commit(server, session, plan, json!({}));
+}
+
+/// The same, with more in the Commitment.
+fn commit(server: &Server, session: &str, plan: &str, more: Value) {
     let say = |sender: &str, id: &str, kind: &str, payload: &Value| {
         let (payload, send) =
             (payload.to_string(), ["session", "send", session, "--sender", sender, "--message-id", id]);
@@ -193,10 +207,13 @@ pub(crate) fn commit_to(server: &Server, session: &str, plan: &str) {
     let hash = macp(&["plan", "hash", plan]).exits(0).stdout;
     let proposal = json!({"proposal_id": "p1", "option": "run it", "supporting_data": text});
     say("bob", "m1", "Proposal", &proposal);
-    let commitment = json!({
+    let mut commitment = json!({
         "commitment_id": format!("aos-plan:{}", hash.trim()), "action": "decision.selected", "authority_scope": "team",
         "reason": "agreed", "mode_version": "1.0.0", "configuration_version": "c1", "outcome_positive": true,
     });
+    for (name, value) in more.as_object().unwrap() {
+        commitment[name] = value.clone();
+    }
     say("alice", "m2", "Commitment", &commitment);
 }
 
@@ -237,4 +254,155 @@ fn a_committed_plan_runs_once_and_is_reported() {
     let data = place.data();
     macp(&["replay", "--structural", &execution, "--data", data.to_str().unwrap()]).exits(0);
     by("alice", &["replay", session]).exits(0);
+}
+
+/// A wait is told with what it waits for and until when.
+#[test]
+fn a_wait_for_the_next_attempt_is_shown() {
+    let place = Place::new();
+    let target = Target::start(|_, _| Answer::status(503));
+    let step = json!({"step_id": "s0", "skill_id": "http_call", "skill_version": "1.2.0",
+        "parameters": {"url": target.url("/")},
+        "retry_policy": {"max_retries": 3, "backoff_base_ms": 600_000, "jitter_enabled": false}});
+    let plan = json!({
+        "plan_id": "waits", "agent_id": "waiter", "goal": "Wait", "steps": [step],
+        "context": {"budget_cents": 5, "allowed_skills": ["http_call"]},
+    });
+    let plan = freeze(place.path(), "waits", &plan.to_string());
+    let server = serve(&place.data());
+    let run = server.macp(&["--json", "run", "start", &plan, "--detach"]).exits(0).value()["run_id"].clone();
+    let run = run.as_str().unwrap();
+    let waiting = (0..600).find_map(|_| {
+        let shown = server.macp(&["--json", "run", "show", run]).exits(0).value();
+        let waits = shown["at_work"]["doing"] == "waiting" && shown["at_work"]["until"].is_string();
+        if !waits {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        waits.then_some(shown)
+    });
+    let at_work = waiting.expect("it waits")["at_work"].clone();
+    assert_eq!((&at_work["attempt"], &at_work["attempt_codes"]), (&json!(1), &json!(["ERR_HTTP_503"])), "{at_work}");
+    let shown = server.macp(&["run", "show", run]).exits(0).stdout;
+    let until = at_work["until"].as_str().unwrap();
+    let told = format!("Step s0 waits until {until} before attempt 1 after ERR_HTTP_503.");
+    assert!(shown.contains(&told) && shown.contains("waiting"), "{shown}");
+    server.macp(&["run", "cancel", run, "--reason", "seen"]).exits(0);
+}
+
+/// What is recommended works: no retry of what succeeded, of a replay, or of what needs an answer that nobody heard.
+#[test]
+fn only_what_works_is_recommended() {
+    let place = Place::new();
+    let target = Target::start(|request, _| match request.method.as_str() {
+        "POST" => Answer::status(503),
+        _ => Answer::ok("{}"),
+    });
+    let server = serve(&place.data());
+    let post = |on_error: &str| {
+        json!({"step_id": "charge", "skill_id": "http_call", "skill_version": "1.2.0", "on_error": on_error,
+               "parameters": {"method": "POST", "url": target.url("/charge"), "body": {"n": 1}}})
+    };
+    let get = |url: String| json!({"step_id": "look", "skill_id": "http_call", "skill_version": "1.2.0", "parameters": {"url": url}});
+    let run = |name: &str, steps: Value, exits: i32| {
+        let plan = json!({"plan_id": name, "agent_id": "a", "goal": "g", "steps": steps,
+                          "context": {"budget_cents": 5, "allowed_skills": ["http_call"]}});
+        let plan = freeze(place.path(), name, &plan.to_string());
+        result(&server.macp(&["--json", "run", "start", &plan]).exits(exits))["run_id"].as_str().unwrap().to_owned()
+    };
+    let shown = |run: &str| server.macp(&["run", "show", run]).exits(0).stdout;
+    let settle = |run: &str, outcome: &str| {
+        let note = ["--as", outcome, "--note", "asked them"];
+        server.macp(&[&["run", "resolve", run, "--step", "charge"], &note[..]].concat()).exits(0);
+    };
+
+    // A run that went on past the failure succeeded, and only the step itself can be made again.
+    let lenient = run("lenient", json!([post("continue"), get(target.url("/"))]), 0);
+    let from = format!("macp run retry {lenient} --from charge");
+    assert!(shown(&lenient).contains(&from) && !shown(&lenient).contains(&format!("retry {lenient}`")));
+    server.macp(&["run", "retry", &lenient]).exits(1);
+    settle(&lenient, "failure");
+    let told = shown(&lenient);
+    assert!(told.contains("did not take place: asked them") && !told.contains("macp run resolve"), "{told}");
+    server.macp(&["run", "retry", &lenient, "--from", "charge", "--detach"]).exits(0);
+
+    // Whoever needs the answer that was lost cannot go on from it.
+    let needs = run("needs", json!([post("abort"), get(format!("{}{{{{charge.body.id}}}}", target.url("/")))]), 1);
+    assert!(shown(&needs).contains("macp run resolve"));
+    settle(&needs, "success");
+    let told = shown(&needs);
+    assert!(told.contains("It cannot be tried again: step look refers to what step charge returned"), "{told}");
+    assert!(!told.contains("macp run retry"), "{told}");
+
+    // Whoever does not can.
+    let free = run("free", json!([post("abort"), get(target.url("/"))]), 1);
+    settle(&free, "success");
+    assert!(shown(&free).contains(&format!("`macp run retry {free}` tries the rest again")), "{}", shown(&free));
+    server.macp(&["run", "retry", &free]).exits(0);
+
+    // A replay is compared, and never tried again.
+    let report = server.macp(&["--json", "run", "replay", &free, "--mode", "full", "--allow-step", "charge"]);
+    let replay = report.values().pop().unwrap()["replay_run_id"].as_str().unwrap().to_owned();
+    assert!(!shown(&replay).contains("macp run retry"), "{}", shown(&replay));
+}
+
+/// AOS-109: what another commitment took the place of is not tried again, and nobody is told to, also where the run had
+/// ended before.
+#[test]
+fn a_superseded_run_is_not_recommended_to_be_tried_again() {
+    let place = Place::new();
+    let target = Target::start(|_, _| Answer::status(404));
+    let server = serve(&place.data());
+    let plan = posts(place.path(), "superseded", &target, 2, true);
+    let (first, second) = ("3f2504e0-4f89-41d3-9a0c-00000000000b", "3f2504e0-4f89-41d3-9a0c-00000000000c");
+    open_decision(&server, first);
+    commit_to(&server, first, &plan);
+    let by_alice = |args: &[&str]| server.macp(&[args, &["--token", "alice"]].concat());
+    let failed = result(&by_alice(&["--json", "run", "start", "--session", first]).exits(1));
+    let run = failed["run_id"].as_str().unwrap();
+    let shown = || by_alice(&["run", "show", run]).exits(0).stdout;
+    assert!(shown().contains(&format!("macp run retry {run}")), "{}", shown());
+    open_decision(&server, second);
+    let supersedes = json!({"session_id": first, "commitment_hash": failed["session"]["commitment_hash"]});
+    commit(&server, second, &plan, json!({"supersedes": supersedes}));
+    let told = (0..600).map(|_| shown()).find(|told| {
+        let is_told = told.contains("It cannot be tried again: the commitment is superseded");
+        if !is_told {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        is_told
+    });
+    let told = told.expect("the session is watched");
+    assert!(told.contains(second) && !told.contains("macp run retry"), "{told}");
+    by_alice(&["run", "retry", run]).exits(1);
+}
+
+/// AOS-106: a commitment that may not run is refused, and a rejected run says why to everybody who looks.
+#[test]
+fn a_commitment_that_may_not_run_is_listed_as_rejected() {
+    let place = Place::new();
+    let target = Target::start(|_, _| Answer::ok("{}"));
+    let plan = posts(place.path(), "rejected", &target, 1, true);
+    let settings = place.file("macp.toml");
+    std::fs::write(&settings, "[scopes.team]\nagents = [\"somebody-else\"]\nskills = [\"http_call\"]\n").unwrap();
+    let egress = ["--egress-allow-http", "--egress-allow-private-hosts", "127.0.0.1"];
+    let mut serve = command();
+    serve.args(["serve", "--listen", "127.0.0.1:0", "--config", &settings]).args(egress);
+    let server = Server::with(serve.arg("--data").arg(place.data()));
+    let session = "3f2504e0-4f89-41d3-9a0c-00000000000d";
+    open_decision(&server, session);
+    commit_to(&server, session, &plan);
+    let by_alice = |args: &[&str]| server.macp(&[args, &["--token", "alice"]].concat());
+    let refused = by_alice(&["run", "start", "--session", session]).exits(1).stdout;
+    assert!(refused.starts_with("refused POLICY_DENIED: ") && refused.contains("recorded as run"), "{refused}");
+    by_alice(&["run", "start", "--session", session]).exits(1);
+    let listed = by_alice(&["--json", "run", "list", "--session", session]).exits(0).values();
+    assert_eq!((listed.len(), &listed[0]["status"]), (1, &json!("rejected")), "{listed:#?}");
+    let run = listed[0]["run_id"].as_str().unwrap();
+    let shown = by_alice(&["run", "show", run]).exits(0).stdout;
+    for part in ["Nothing was called", "\"poster\" has no right", "ERR_PERMISSION_DENIED", "macp run start --session"] {
+        assert!(shown.contains(part), "{part}\n{shown}");
+    }
+    by_alice(&["run", "replay", run]).exits(0);
+    by_alice(&["run", "retry", run]).exits(1);
+    assert!(target.requests().is_empty());
 }

@@ -88,6 +88,7 @@ pub(super) fn of_start(error: &StartError) -> Status {
         | StartError::NotFinished(_)
         | StartError::Succeeded { .. }
         | StartError::InDoubt { .. }
+        | StartError::NeverAdmitted { .. }
         | StartError::ReplayOfReplay { .. } => refused(Code::RunConflict, error.to_string()),
         StartError::Journal(error) => of_journal(error),
         StartError::Store(error) => of_store(error),
@@ -119,7 +120,7 @@ pub(super) fn of_replay(error: &ReplayError) -> Status {
 /// The first reason gives the code, all of them the text.
 pub(super) fn of_session(error: &session::Error) -> Status {
     match error {
-        session::Error::Refused(refusals) => {
+        session::Error::Refused(refusals) | session::Error::Rejected { refusals, .. } => {
             let code = match refusals.first().map(|refusal| refusal.reason) {
                 Some(Reason::SessionNotFound) => Code::SessionNotFound,
                 Some(Reason::EpochNotPermitted) => Code::Forbidden,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use macp_plan::session;
 use macp_plan::store::{Outcome, Query, Settlement, Status as Standing, Summary};
 use macp_plan_core::journal::RunMode;
 use macp_wire::plan::v1::{
@@ -20,7 +21,13 @@ pub(super) async fn get(service: &Plan, access: &Access, summary: Summary) -> Re
     let _permit = service.reader(access).await;
     let plans = &service.plans;
     let result = plans.executor.result(&summary.run_id).await.map_err(|error| refusal::of_store(&error))?;
-    let result = result.ok_or_else(|| refusal::run_not_found(&summary.run_id))?;
+    let mut result = result.ok_or_else(|| refusal::run_not_found(&summary.run_id))?;
+    if let Some(link) = result.session.clone().filter(|_| result.finished_at.is_some()) {
+        // A commitment that came later is in no journal of this run, and keeps it from being tried again all the same.
+        if let Err(session::Error::Refused(refusals)) = plans.sessions.check_superseded(&link).await {
+            result.no_retry = refusals.into_iter().next().map(|refusal| refusal.message);
+        }
+    }
     // Asked again, so that the summary is not older than the result beside it.
     let newer = plans.runs().summary(&summary.run_id).await.map_err(|error| refusal::of_store(&error))?;
     let summary = to_wire(newer.unwrap_or(summary));

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use tokio::sync::watch;
 
 use super::control::Control;
+use crate::result::{Doing, RunResult, stamp};
 
 #[derive(Debug, Default)]
 pub(super) struct Desk {
@@ -27,6 +28,8 @@ struct AtWork {
     agent_id: String,
     /// It has passed admission, and counts among its agent's.
     admitted: bool,
+    /// Since when a call of it is out, in time on the wall.
+    calling_since_ms: Option<u64>,
     control: watch::Sender<Control>,
 }
 
@@ -72,7 +75,10 @@ impl Desk {
         }
         self.given_up().remove(run_id);
         let (sender, control) = watch::channel(Control::default());
-        runs.insert(run_id.to_owned(), AtWork { agent_id: agent_id.to_owned(), admitted, control: sender });
+        runs.insert(
+            run_id.to_owned(),
+            AtWork { agent_id: agent_id.to_owned(), admitted, calling_since_ms: None, control: sender },
+        );
         Ok(Some(Place { desk: Arc::clone(self), run_id: run_id.to_owned(), control }))
     }
 
@@ -102,6 +108,24 @@ impl Desk {
     /// Tells a run something; says whether it hears, which it does not if nobody is at work on it.
     pub(super) fn tell(&self, run_id: &str, change: impl FnOnce(&mut Control)) -> bool {
         self.runs().get(run_id).map(|run| run.control.send_modify(change)).is_some()
+    }
+
+    /// A call of a run goes out, or has come back.
+    pub(super) fn calls(&self, run_id: &str, since_ms: Option<u64>) {
+        if let Some(run) = self.runs().get_mut(run_id) {
+            run.calling_since_ms = since_ms;
+        }
+    }
+
+    /// Puts into a result what only whoever is at work on the run knows.
+    pub(super) fn complete(&self, run_id: &str, result: &mut RunResult) {
+        let (Some(at_work), runs) = (result.at_work.as_mut(), self.runs()) else { return };
+        let Some(run) = runs.get(run_id) else { return };
+        match at_work.doing {
+            Doing::Calling => at_work.since = run.calling_since_ms.map(stamp),
+            _ if run.control.borrow().paused => at_work.doing = Doing::Paused,
+            Doing::Waiting | Doing::Preparing | Doing::Paused => {}
+        }
     }
 
     /// What is to be put into a run's journal, once.

@@ -28,6 +28,11 @@ pub enum StartError {
          `macp run resolve {run_id} --step {step_id} --as success|failure --note TEXT`"
     )]
     InDoubt { run_id: String, step_id: String },
+    #[error(
+        "run {run_id:?} was rejected and never admitted, so there is nothing to do again; start what the session \
+         committed to once it may run, with `macp run start --session {session_id}`"
+    )]
+    NeverAdmitted { run_id: String, session_id: String },
     #[error("the plan has no step {0:?}")]
     NoStep(String),
     #[error(

@@ -10,6 +10,7 @@
 //! One task is the only writer of its run. Runs share nothing that could change how another behaves: budgets are the
 //! plan's, limits are counted by agent, and a call that panics or hangs is one run's answer.
 
+mod advice;
 mod caught;
 mod closing;
 mod control;
@@ -19,6 +20,7 @@ mod drive;
 mod error;
 mod limiter;
 mod recovery;
+mod reject;
 mod related;
 mod replay;
 mod reuse;
@@ -45,6 +47,7 @@ use crate::secrets::Secrets;
 use crate::store::{Outcome, RunStore, Settlement, Status, StoreError};
 
 pub use error::{ControlError, ReplayError, StartError};
+pub(crate) use recovery::DUE;
 pub use settings::{AgentLimits, ExecutorSettings};
 pub use start::{Start, StartMode, Started};
 
@@ -148,11 +151,18 @@ impl Executor {
         let id = run_id.to_owned();
         let read = move |store: &dyn Store| match recovery::load(store, &id)? {
             None => Ok(None),
-            Some((run, plan)) => Ok(Some(RunResult::of_journal(&run, &plan))),
+            Some((run, plan)) => {
+                let mut result = RunResult::of_journal(&run, &plan);
+                if run.is_finished() {
+                    advice::complete(store, &run, &plan, &mut result)?;
+                }
+                Ok(Some(result))
+            }
         };
         let mut result = self.shared.runs.blocking::<_, StoreError>(read).await?;
         if let Some(result) = result.as_mut().filter(|result| result.status == Status::Running) {
             result.stuck = self.shared.why_stuck(run_id).await?;
+            self.shared.desk.complete(run_id, result);
         }
         Ok(result)
     }

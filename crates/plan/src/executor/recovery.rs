@@ -20,7 +20,7 @@ use crate::store::{ClaimRequest, Run, StoreError, bodies, plans, read};
 const PAGE: usize = 256;
 
 /// The fact under which the journal tells when a wait is over.
-pub(super) const DUE: &str = "due_unix_ms";
+pub(crate) const DUE: &str = "due_unix_ms";
 
 impl Executor {
     /// Goes on with every run that has not ended; says how many there are.

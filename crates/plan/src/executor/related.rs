@@ -24,6 +24,10 @@ impl Shared {
             let (recorded, given) = (recorded.to_string(), start.plan.hash.to_string());
             return Err(StartError::OtherPlan { run_id: run_id.clone(), recorded, given });
         }
+        if run.is_refused_binding() {
+            let session_id = run.start().session.as_ref().map(|link| link.session_id.clone()).unwrap_or_default();
+            return Err(StartError::NeverAdmitted { run_id: run_id.clone(), session_id });
+        }
         if let Some(original) = run.start().original_run_id.clone() {
             return Err(StartError::ReplayOfReplay { run_id: run_id.clone(), original_run_id: original });
         }

@@ -155,7 +155,7 @@ impl Shared {
 
     /// Everything the run is bound to. A retry keeps the epoch and the session of its parent, since its effects are
     /// the same effects; a replay keeps what its waits are computed from as well.
-    fn first(&self, run_id: &str, start: &Start, related: Option<&Run>) -> RunStart {
+    pub(super) fn first(&self, run_id: &str, start: &Start, related: Option<&Run>) -> RunStart {
         let mut first = RunStart {
             epoch: start.epoch,
             epoch_reason: start.epoch_reason.clone().filter(|_| start.epoch > 1),

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use macp_ledger::{Append, AppendError, Store};
-use macp_plan_core::journal::{RunMode, RunStart};
+use macp_plan_core::journal::RunMode;
 
 use super::ExportedRun;
 use crate::store::sealed::Sealed;
-use crate::store::{Commitment, JournalError, RunStore, StoreError, Summary, bodies, check_run_id, plans};
+use crate::store::{Commitment, JournalError, Run, RunStore, StoreError, Summary, bodies, check_run_id, plans};
 
 /// What an import did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl RunStore {
     /// it: those belong to the store the run was executed in. That its commitment was carried out does, so that nobody
     /// carries it out again.
     pub async fn import(&self, exported: ExportedRun) -> Result<Imported, ImportError> {
-        let (carried_out, run_id) = (carried_out(exported.run.start()), Arc::clone(&exported.run.run_id));
+        let (carried_out, run_id) = (carried_out(&exported.run), Arc::clone(&exported.run.run_id));
         let imported = self.import_run(exported).await?;
         // Only once the run is there: whoever finds an admission without a run creates the run.
         if let Some(commitment) = carried_out {
@@ -98,9 +98,13 @@ impl RunStore {
     }
 }
 
-/// The commitment that a run carried out. A replay carries out none, and a run that tries again goes on under the
-/// admission of the first.
-fn carried_out(start: &RunStart) -> Option<Commitment> {
+/// The commitment that a run carried out. A replay carries out none, nor does a run that was rejected because the session's
+/// plan might not run, and a run that tries again goes on under the admission of the first.
+fn carried_out(run: &Run) -> Option<Commitment> {
+    if run.is_refused_binding() {
+        return None;
+    }
+    let start = run.start();
     let session = start.session.as_ref().filter(|_| start.mode == RunMode::Execute && start.parent_run_id.is_none())?;
     let (session_id, commitment_hash) = (session.session_id.clone(), session.commitment_hash.clone());
     Some(Commitment { session_id, commitment_hash, epoch: start.epoch })

@@ -13,7 +13,10 @@ use macp_plan_core::taxonomy;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use super::{AttemptResult, Cancelled, Observability, RunResult, SideEffect, SkillPin, StepResult, StructuredOutcome};
+use super::{
+    AttemptResult, Cancelled, Observability, RunResult, SideEffect, SkillPin, StepResult, StructuredOutcome, at_work,
+};
+use crate::session::{SUPERSEDED, SUPERSEDED_BY};
 use crate::store::{Run, Status, bodies};
 
 /// What was observed of one attempt.
@@ -57,7 +60,10 @@ impl RunResult {
             })
             .collect();
         let finish = behavior.finished.as_ref();
-        let spent = steps.iter().map(|step| step.outcome.cost_microcents).fold(0, u64::saturating_add);
+        let at_work = if finish.is_some() { None } else { at_work::of(run) };
+        let charged = steps.iter().map(|step| step.outcome.cost_microcents);
+        let charged = charged.chain(at_work.iter().map(|at_work| at_work.cost_microcents));
+        let spent = charged.fold(0, u64::saturating_add);
         let started = run.summary.started_at_ms;
         let admission = run.bodies().find_map(|body| match body {
             Body::Admission(admission) => Some(admission),
@@ -95,6 +101,9 @@ impl RunResult {
             finished_at: run.summary.finished_at_ms.map(stamp),
             duration_ms: run.summary.finished_at_ms.map(|finished| finished.saturating_sub(started)),
             durable: true,
+            at_work,
+            settled: Vec::new(),
+            no_retry: superseded(run, cancelled.as_ref()),
             stuck: None,
             findings: admission.map_or_else(Vec::new, |admission| admission.findings.clone()),
             cancelled,
@@ -102,6 +111,17 @@ impl RunResult {
             steps,
         }
     }
+}
+
+/// That a commitment took the place of the run's own, where the journal tells.
+fn superseded(run: &Run, cancelled: Option<&Cancelled>) -> Option<String> {
+    run.start().session.as_ref()?;
+    let facts = run.bodies().any(|body| match body {
+        Body::Observed { facts, .. } => facts.shown().contains_key(SUPERSEDED_BY),
+        _ => false,
+    });
+    let told = facts || cancelled.is_some_and(|cancelled| cancelled.reason.starts_with(SUPERSEDED));
+    told.then(|| "another commitment took the place of the one it carries out".to_owned())
 }
 
 impl<'r> Inputs<'r> {
@@ -242,7 +262,7 @@ fn meaning(code: &str) -> String {
 }
 
 /// RFC 3339.
-fn stamp(unix_ms: u64) -> String {
+pub(crate) fn stamp(unix_ms: u64) -> String {
     let time = UNIX_EPOCH.checked_add(Duration::from_millis(unix_ms)).unwrap_or(SystemTime::UNIX_EPOCH);
     prost_types::Timestamp::from(time).to_string()
 }

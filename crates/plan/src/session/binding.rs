@@ -43,6 +43,20 @@ pub(super) struct Resolved {
     pub(super) supersedes: Option<CommitmentRef>,
 }
 
+/// A plan that a session committed to, and everything that keeps it from running.
+#[derive(Clone, Debug)]
+pub(super) struct Judged {
+    pub(super) bound: Bound,
+    pub(super) refusals: Vec<Refusal>,
+}
+
+impl Judged {
+    /// The plan, if nothing keeps it from running.
+    pub(super) fn allowed(self) -> Result<Bound, Error> {
+        if self.refusals.is_empty() { Ok(self.bound) } else { Err(Error::Refused(self.refusals)) }
+    }
+}
+
 /// Binds the plan of a session, or says why it may not run. Blocks: `sessions` and `runs` are read.
 pub fn bind(
     sessions: &dyn Store,
@@ -50,6 +64,17 @@ pub fn bind(
     session_id: &str,
     settings: &SessionSettings,
 ) -> Result<Bound, Error> {
+    judge(sessions, runs, session_id, settings)?.allowed()
+}
+
+/// Finds the plan of a session and everything that keeps it from running. Where there is none to be found, or it is not
+/// clear which, that is the error.
+pub(super) fn judge(
+    sessions: &dyn Store,
+    runs: &dyn Store,
+    session_id: &str,
+    settings: &SessionSettings,
+) -> Result<Judged, Error> {
     let Some(mut history) = History::open(sessions, session_id)? else {
         return Err(Error::refused(Reason::SessionNotFound, format!("there is no session {session_id:?}")));
     };
@@ -63,17 +88,20 @@ pub fn bind(
         return Err(drain(&mut history)?);
     };
     let (envelope, committed) = terminal_commitment(&binding, &last)?;
-    if !committed.positive {
-        return Err(not_positive());
-    }
-    let digest = extract::named(&committed.payload).map_err(refused)?;
-    let found = find(&mut history, session_id, &binding, &digest)?;
-    let plan = resolve(found, &digest, runs)?;
-    let refusals = outside_scope(&plan, &committed.payload.authority_scope, settings);
-    if !refusals.is_empty() {
-        return Err(Error::Refused(refusals));
-    }
-    Ok(Bound {
+    let plan = extract::named(&committed.payload).map_err(refused).and_then(|digest| {
+        let found = find(&mut history, session_id, &binding, &digest)?;
+        resolve(found, &digest, runs)
+    });
+    let plan = match plan {
+        // What was decided against is not looked for any further.
+        Err(Error::Refused(_)) if !committed.positive => return Err(refused(not_positive())),
+        plan => plan?,
+    };
+    let refusals = match committed.positive {
+        true => outside_scope(&plan, &committed.payload.authority_scope, settings),
+        false => vec![not_positive()],
+    };
+    let bound = Bound {
         plan,
         link: SessionLink {
             session_id: session_id.to_owned(),
@@ -87,7 +115,8 @@ pub fn bind(
         committer: envelope.sender.clone(),
         participants: binding.participants,
         commitment: committed.payload,
-    })
+    };
+    Ok(Judged { bound, refusals })
 }
 
 /// What the end of a session says, if it was resolved by a Commitment that can be read. Two short reads: enough to
@@ -240,9 +269,9 @@ fn not_resolved(state: i32) -> Error {
     )
 }
 
-fn not_positive() -> Error {
+fn not_positive() -> Refusal {
     let message = "the Commitment's outcome is not positive; outcome_positive must be true for a plan to run";
-    Error::refused(Reason::OutcomeNotPositive, message)
+    Refusal::new(Reason::OutcomeNotPositive, message)
 }
 
 fn refused(refusal: Refusal) -> Error {

@@ -19,6 +19,7 @@ mod extract;
 mod notes;
 mod proposed;
 mod refusal;
+mod rejected;
 mod report;
 mod reported;
 mod settings;
@@ -46,7 +47,9 @@ pub use reported::{NotAReport, ReportReading, Reported, reported};
 pub use settings::{ExecutionSettings, Names, Scope, SessionSettings, StartPolicy, SupersededPolicy};
 pub use start::StartFromSession;
 
+use binding::Judged;
 use notes::Notes;
+pub(crate) use supersede::{SUPERSEDED, SUPERSEDED_BY};
 
 /// Starts of one commitment wait for one another; those of different ones mostly do not.
 const START_LOCKS: usize = 64;
@@ -115,9 +118,14 @@ impl SessionRuns {
 
     /// The plan a session committed to, or why it may not run. Whether it has run is another question.
     pub async fn bind(&self, session_id: &str) -> Result<Bound, Error> {
+        self.judge(session_id).await?.allowed()
+    }
+
+    /// The plan a session committed to, whether it may run or not.
+    async fn judge(&self, session_id: &str) -> Result<Judged, Error> {
         let (runs, settings) = (Arc::clone(self.runs().ledger()), self.shared.settings.clone());
         let session_id = session_id.to_owned();
-        blocking(self.shared.engine.store(), move |sessions| binding::bind(sessions, &*runs, &session_id, &settings))
+        blocking(self.shared.engine.store(), move |sessions| binding::judge(sessions, &*runs, &session_id, &settings))
             .await
     }
 

@@ -47,6 +47,9 @@ pub enum Error {
     /// The session's plan may not run: every reason that was found.
     #[error("the session's plan may not run: {}", listed(.0))]
     Refused(Vec<Refusal>),
+    /// The same, and a run that is rejected for it tells so.
+    #[error("the session's plan may not run: {}; recorded as run {run_id:?}", listed(.refusals))]
+    Rejected { refusals: Vec<Refusal>, run_id: String },
     #[error("the history of the session could not be read: {0}")]
     History(#[from] macp_ledger::ReadError),
     #[error(transparent)]
@@ -137,7 +140,7 @@ impl Error {
     #[must_use]
     pub fn refusals(&self) -> &[Refusal] {
         match self {
-            Error::Refused(refusals) => refusals,
+            Error::Refused(refusals) | Error::Rejected { refusals, .. } => refusals,
             _ => &[],
         }
     }

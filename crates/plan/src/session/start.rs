@@ -8,7 +8,7 @@ use macp_plan_core::dry_run::Estimate;
 use macp_plan_core::journal::SessionLink;
 use tokio::sync::MutexGuard;
 
-use super::binding::Bound;
+use super::binding::{Bound, Judged};
 use super::notes::{EpochNote, Report};
 use super::refusal::{Error, Reason, Refusal};
 use super::{START_LOCKS, SessionRuns};
@@ -53,27 +53,49 @@ impl SessionRuns {
     /// come in between, there is one run for a commitment and an epoch: the first request starts it, every other is
     /// told of it.
     ///
-    /// A plan that may not run at all is refused here, with every reason and without a run. One that fails the
-    /// executor's own checks becomes a run that is rejected.
+    /// A plan that was committed to and may not run is refused with every reason, and a run that is rejected tells so.
+    /// One that fails the executor's own checks becomes a run that is rejected.
     pub async fn start_from_session(&self, request: StartFromSession) -> Result<Started, Error> {
+        self.start(request, |_| true).await
+    }
+
+    /// The same; `tells` says for which refusals there is to be a rejected run.
+    pub(super) async fn start(&self, request: StartFromSession, tells: fn(&Refusal) -> bool) -> Result<Started, Error> {
         check_epoch(&request)?;
-        let bound = self.bind(&request.session_id).await?;
+        let judged = self.judge(&request.session_id).await?;
         // Whoever asked may not wait for the answer; a run that exists must be reported, and stopped if it is
         // superseded, all the same.
         let session_runs = self.clone();
-        detached(async move { session_runs.start_bound(bound, request).await }).await
+        detached(async move { session_runs.start_judged(judged, request, tells).await }).await
     }
 
-    async fn start_bound(&self, bound: Bound, request: StartFromSession) -> Result<Started, Error> {
+    async fn start_judged(
+        &self,
+        judged: Judged,
+        request: StartFromSession,
+        tells: fn(&Refusal) -> bool,
+    ) -> Result<Started, Error> {
+        let Judged { bound, mut refusals } = judged;
         let commitment = commitment_of(&bound.link, request.epoch);
         let _turn = self.turn(&commitment.session_id, &commitment.commitment_hash).await;
-        if let Some(run_id) = self.started(&commitment).await? {
-            return Ok(Started { run_id, existing: true });
+        if refusals.is_empty() {
+            if let Some(run_id) = self.started(&commitment).await? {
+                return Ok(Started { run_id, existing: true });
+            }
+            refusals = refusals_of(self.check_superseded(&bound.link).await)?;
         }
-        self.check_superseded(&bound.link).await?;
-        self.check_executed(&commitment).await?;
-        self.check_earlier_epoch(&commitment).await?;
-        let ttl_ms = self.check_worst_case(&bound)?;
+        let mut ttl_ms = 0;
+        if refusals.is_empty() {
+            self.check_executed(&commitment).await?;
+            self.check_earlier_epoch(&commitment).await?;
+            refusals = refusals_of(self.check_worst_case(&bound).map(|ms| ttl_ms = ms))?;
+        }
+        if refusals.iter().any(tells) {
+            return Err(self.reject(bound, &request, refusals).await);
+        }
+        if !refusals.is_empty() {
+            return Err(Error::Refused(refusals));
+        }
         if let Some(reason) = request.epoch_reason.clone().filter(|_| request.epoch > 1) {
             let Commitment { session_id, commitment_hash, epoch } = commitment.clone();
             let (by, at_ms) = (request.by.clone(), self.shared.engine.now_ms());
@@ -211,7 +233,7 @@ impl SessionRuns {
     }
 
     /// Epochs follow one another: none is skipped, and none begins while the one before it is at work.
-    async fn check_earlier_epoch(&self, commitment: &Commitment) -> Result<(), Error> {
+    pub(super) async fn check_earlier_epoch(&self, commitment: &Commitment) -> Result<(), Error> {
         if commitment.epoch == 1 {
             return Ok(());
         }
@@ -283,7 +305,16 @@ fn too_long(estimate: &Estimate, longest_ms: u64) -> Refusal {
     Refusal::new(Reason::WorstCaseTooLong, message)
 }
 
-fn commitment_of(link: &SessionLink, epoch: u64) -> Commitment {
+/// What a check refuses; any other error stays one.
+fn refusals_of(checked: Result<(), Error>) -> Result<Vec<Refusal>, Error> {
+    match checked {
+        Ok(()) => Ok(Vec::new()),
+        Err(Error::Refused(refusals)) => Ok(refusals),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn commitment_of(link: &SessionLink, epoch: u64) -> Commitment {
     Commitment { session_id: link.session_id.clone(), commitment_hash: link.commitment_hash.clone(), epoch }
 }
 

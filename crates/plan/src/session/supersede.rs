@@ -20,7 +20,10 @@ use crate::store::{Commitment, Query, Run, Status, StoreError};
 const PAGE: usize = 256;
 
 /// The fact under which a journal tells which commitment took the place of its run's.
-const SUPERSEDED_BY: &str = "superseded_by";
+pub(crate) const SUPERSEDED_BY: &str = "superseded_by";
+
+/// How the reason of a cancel begins that tells the same.
+pub(crate) const SUPERSEDED: &str = "superseded by ";
 
 impl SessionRuns {
     /// Has the effect of a resolved session's commitment on the one it supersedes, if it supersedes one.
@@ -108,7 +111,7 @@ impl SessionRuns {
         if self.shared.settings.superseded == SupersededPolicy::Finish {
             return self.let_finish(run_id, by).await;
         }
-        let reason = format!("superseded by {} of session {}", by.commitment_hash, by.session_id);
+        let reason = format!("{SUPERSEDED}{} of session {}", by.commitment_hash, by.session_id);
         self.stop(run_id, &by.committer, &reason).await;
     }
 

@@ -27,7 +27,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::binding::{self, Resolved};
 use super::execution::{MODE, session_id};
 use super::extract;
-use super::refusal::{Error, Reason};
+use super::refusal::{Error, Reason, Refusal};
 use super::settings::StartPolicy;
 use super::start::StartFromSession;
 use super::{SessionRuns, blocking};
@@ -313,7 +313,8 @@ impl SessionRuns {
     /// Starts a committed plan without anybody asking. A refusal is final; anything else may pass.
     async fn start_by_itself(&self, session_id: &str) -> Result<(), Error> {
         let request = StartFromSession::first(session_id, &self.settings().execution.identity);
-        match self.start_from_session(request).await {
+        // Nobody asked, so that what was decided against or taken back is nobody's rejected run.
+        match self.start(request, |refusal| !is_expected(refusal)).await {
             Ok(started) => {
                 tracing::info!(
                     session = session_id,
@@ -323,10 +324,9 @@ impl SessionRuns {
                 );
                 Ok(())
             }
-            Err(Error::Refused(refusals)) => {
+            Err(Error::Refused(refusals) | Error::Rejected { refusals, .. }) => {
                 for refusal in refusals {
-                    let expected = refusal.reason == Reason::OutcomeNotPositive || refusal.reason == Reason::Superseded;
-                    if expected {
+                    if is_expected(&refusal) {
                         tracing::info!(session = session_id, %refusal, "a plan does not run");
                     } else {
                         tracing::warn!(session = session_id, %refusal, "a committed plan does not run");
@@ -380,4 +380,9 @@ fn candidates(store: &dyn Store, after: Option<&str>, since_ms: i64) -> Result<(
         SessionMetadata::decode(head.summary.clone()).map_or(true, |session| session.expires_at_unix_ms >= since_ms)
     });
     Ok((recent.map(|head| head.session_id.to_string()).collect(), last))
+}
+
+/// Whether a plan that does not run is nothing to wonder about: it was decided against, or taken back.
+fn is_expected(refusal: &Refusal) -> bool {
+    matches!(refusal.reason, Reason::OutcomeNotPositive | Reason::Superseded)
 }

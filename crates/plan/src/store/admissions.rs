@@ -8,9 +8,10 @@ use std::sync::Arc;
 use macp_ledger::Store;
 use macp_plan_core::digest::Digest;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::blocking;
-use super::documents::{ADMISSIONS, REQUESTS, get, key, put_if_absent};
+use super::documents::{ADMISSIONS, REJECTIONS, REQUESTS, get, key, put_if_absent};
 use super::error::StoreError;
 
 /// The execution of a commitment that was decided on in a session.
@@ -56,6 +57,21 @@ impl Admissions {
             let key = commitment.key();
             let earlier = put_if_absent(store, ADMISSIONS, &key, &Admitted { commitment, run_id })?;
             Ok(earlier.map_or(Admission::Admitted, |earlier| Admission::Already { run_id: earlier.run_id }))
+        })
+        .await
+    }
+
+    /// The name of the run that tells why a commitment is not carried out: the given one, unless the same reasons gave
+    /// it another. That run is not admitted and keeps nobody from being. Durable when it returns.
+    pub async fn reject(&self, commitment: Commitment, reasons: &[&str], run_id: &str) -> Result<String, StoreError> {
+        let reasons = Value::from(reasons).to_string();
+        let run_id = run_id.to_owned();
+        blocking(&self.store, move |store| {
+            let Commitment { session_id, commitment_hash, epoch } = &commitment;
+            let key = key(&[session_id, commitment_hash, &epoch.to_string(), &reasons]);
+            let rejected = Admitted { commitment, run_id: run_id.clone() };
+            let earlier = put_if_absent(store, REJECTIONS, &key, &rejected)?;
+            Ok(earlier.map_or(run_id, |earlier| earlier.run_id))
         })
         .await
     }

@@ -12,6 +12,7 @@ pub(super) const PLANS: &str = "aos.plan";
 pub(super) const BODIES: &str = "aos.body";
 pub(super) const CLAIMS: &str = "aos.claim";
 pub(super) const ADMISSIONS: &str = "aos.admission";
+pub(super) const REJECTIONS: &str = "aos.rejection";
 pub(super) const REQUESTS: &str = "aos.request";
 pub(super) const SETTLEMENTS: &str = "aos.settlement";
 

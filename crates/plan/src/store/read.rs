@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use macp_ledger::{Hash, Head, Store};
 use macp_plan_core::journal::{Body, RunFinished, RunStart, RunStatus};
+use serde_json::{Map, Value};
 
 use super::error::{CorruptionKind, StoreError};
 use super::sealed::{Checker, Sealed};
@@ -22,6 +23,14 @@ pub struct Run {
     pub run_id: Arc<str>,
     pub entries: Vec<Sealed>,
     pub summary: Summary,
+}
+
+/// What an admission says of the session of a run that was refused for it.
+const BINDING: &str = "session_binding";
+
+/// What the admission of a run has that is rejected because its session's plan may not run.
+pub(crate) fn refused_binding() -> Map<String, Value> {
+    Map::from_iter([(BINDING.to_owned(), Value::from("refused"))])
 }
 
 impl Run {
@@ -46,6 +55,16 @@ impl Run {
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.finish().is_some()
+    }
+
+    /// Whether it was rejected because the plan its session committed to might not run. Such a run was never admitted to
+    /// carry the commitment out.
+    #[must_use]
+    pub fn is_refused_binding(&self) -> bool {
+        self.bodies().any(|body| match body {
+            Body::Admission(admission) => !admission.admitted && admission.limits.contains_key(BINDING),
+            _ => false,
+        })
     }
 
     /// Steps whose effect may have taken place although they failed: the run's process went down while the call was

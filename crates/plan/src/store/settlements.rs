@@ -62,14 +62,17 @@ impl Settlements {
 
     /// All settlements of a run, by step id.
     pub async fn of_run(&self, run_id: &str) -> Result<Vec<Settlement>, StoreError> {
-        let prefix = key(run_id, "");
-        blocking(&self.store, move |store| {
-            let documents = store.documents(SETTLEMENTS, Some(&prefix), STEPS_MAX)?;
-            let own = documents.iter().take_while(|document| document.key.starts_with(&prefix));
-            own.map(|document| decode(SETTLEMENTS, &document.key, &document.bytes)).collect()
-        })
-        .await
+        let run_id = run_id.to_owned();
+        blocking(&self.store, move |store| of(store, &run_id)).await
     }
+}
+
+/// The same, where blocking is allowed.
+pub(crate) fn of(store: &dyn Store, run_id: &str) -> Result<Vec<Settlement>, StoreError> {
+    let prefix = key(run_id, "");
+    let documents = store.documents(SETTLEMENTS, Some(&prefix), STEPS_MAX)?;
+    let own = documents.iter().take_while(|document| document.key.starts_with(&prefix));
+    own.map(|document| decode(SETTLEMENTS, &document.key, &document.bytes)).collect()
 }
 
 pub(super) fn find(store: &dyn Store, run_id: &str, step_id: &str) -> Result<Option<Settlement>, StoreError> {

@@ -27,10 +27,17 @@ fn reasons(result: Result<Bound, Error>) -> Vec<Reason> {
 
 async fn refused(world: &World, session_id: &str) -> Vec<Reason> {
     let reasons = reasons(world.session_runs.bind(session_id).await);
-    // What does not bind does not start either, and leaves nothing behind.
+    // What does not bind does not start either. Where it is clear which plan that is, a rejected run tells so.
+    let told = matches!(
+        reasons[0],
+        Reason::OutcomeNotPositive | Reason::ScopeUnknown | Reason::AgentOutsideScope | Reason::SkillOutsideScope
+    );
+    let before = world.listed().await.len();
     let started = world.session_runs.start_from_session(StartFromSession::first(session_id, "op")).await;
-    assert!(matches!(started, Err(Error::Refused(_))), "{started:?}");
-    assert!(world.listed().await.is_empty());
+    assert_eq!(matches!(started, Err(Error::Rejected { .. })), told, "{started:?}");
+    assert_eq!(matches!(started, Err(Error::Refused(_))), !told, "{started:?}");
+    assert_eq!(world.listed().await.len(), before + usize::from(told));
+    assert_eq!(world.skill.begun(), 0);
     reasons
 }
 
@@ -244,6 +251,7 @@ async fn a_worst_case_beyond_the_longest_session() {
     let error = world.session_runs.start_from_session(StartFromSession::first(&session_id, "op")).await.unwrap_err();
     assert_eq!(error.refusals()[0].reason, Reason::WorstCaseTooLong);
     assert!(error.to_string().contains("86400 s") && error.to_string().contains("s2 "), "{error}");
-    assert!(world.listed().await.is_empty());
+    let listed = world.listed().await;
+    assert_eq!((listed.len(), listed[0].status.as_str()), (1, "rejected"));
     world.stop().await;
 }

@@ -7,6 +7,7 @@ mod decision;
 mod execution;
 mod faults;
 mod once;
+mod rejected;
 mod supersede;
 mod watcher;
 mod world;

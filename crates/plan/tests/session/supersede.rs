@@ -70,6 +70,7 @@ async fn what_runs_is_cancelled_or_finishes() {
         world.skill.let_through(10);
         let result = world.executor.finished(&run_id).await.unwrap().unwrap();
         assert_eq!(result.status.as_str(), status, "{policy:?}");
+        assert!(result.no_retry.is_some(), "what was superseded is not tried again: {result:?}");
         // Either way the journal tells.
         let run = world.runs().load(&run_id).await.unwrap().unwrap();
         let told: Vec<_> = run.bodies().filter_map(superseded_by).collect();

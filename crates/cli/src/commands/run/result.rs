@@ -1,6 +1,6 @@
 //! The result of a run on one screen.
 
-use macp_plan::result::{RunResult, StepResult};
+use macp_plan::result::{AtWork, Doing, RunResult, StepResult};
 use macp_plan_core::plan::StepStatus;
 
 use super::summary::{status_paint, status_word};
@@ -27,8 +27,9 @@ pub(super) fn show(result: &RunResult, output: &Output) -> anyhow::Result<()> {
         return Ok(());
     }
     heading(result, output)?;
+    let not_reached = result.not_reached.iter().map(|step_id| not_reached(step_id));
     let rows: Vec<Vec<Cell>> =
-        result.steps.iter().map(row).chain(result.not_reached.iter().map(|step_id| not_reached(step_id))).collect();
+        result.steps.iter().map(row).chain(result.at_work.iter().map(at_work)).chain(not_reached).collect();
     if !rows.is_empty() {
         output.line("")?;
         let table = Table::fitted(COLUMNS, &rows);
@@ -112,6 +113,25 @@ fn row(step: &StepResult) -> Vec<Cell> {
         cents(outcome.cost_microcents).into(),
         span(outcome.latency_ms).into(),
         effects(step).into(),
+    ]
+}
+
+/// The step under way: what is known of it so far.
+fn at_work(at_work: &AtWork) -> Vec<Cell> {
+    let doing = match at_work.doing {
+        Doing::Calling => "calling",
+        Doing::Waiting => "waiting",
+        Doing::Preparing => "begun",
+        Doing::Paused => "paused",
+    };
+    let attempts = at_work.attempt_codes.len();
+    vec![
+        Cell::painted(Paint::Bold, clean(&at_work.step_id)),
+        Cell::painted(Paint::Name, doing),
+        clean(at_work.attempt_codes.last().map_or("-", String::as_str)).into(),
+        attempts.to_string().into(),
+        at_work.attempt.to_string().into(),
+        cents(at_work.cost_microcents).into(),
     ]
 }
 

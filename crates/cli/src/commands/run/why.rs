@@ -1,7 +1,7 @@
 //! Why a run stopped and what to do about it, in words.
 
-use macp_plan::result::{RunResult, StepResult};
-use macp_plan::store::Status;
+use macp_plan::result::{AtWork, Doing, RunResult, Settled, StepResult};
+use macp_plan::store::{Outcome, Status};
 use macp_plan_core::journal::{EFFECT, EFFECT_UNKNOWN, RunMode, Stop, StopReason};
 use macp_plan_core::taxonomy;
 use serde_json::Value;
@@ -12,12 +12,9 @@ use crate::text::count;
 /// A few sentences: what happened, and what an operator can do.
 pub(super) fn explain(result: &RunResult) -> Vec<String> {
     let mut told = outcome(result);
-    let doubts = in_doubt_besides(result);
-    // Nothing of the run can be tried again before they are settled.
-    if !doubts.is_empty() && told.last() == Some(&retry(result)) {
-        told.pop();
-    }
-    told.extend(doubts);
+    told.extend(in_doubt_besides(result));
+    told.extend(result.settled.iter().map(said));
+    told.extend(retry(result));
     told
 }
 
@@ -27,7 +24,10 @@ fn outcome(result: &RunResult) -> Vec<String> {
         (Status::Running, _) if result.stuck.is_some() => stuck(result),
         (Status::Running, _) => {
             let done = count(result.steps.len() as u64, "step has", "steps have");
-            vec![format!("The run is under way: {done} ended. Follow it with `macp run watch {run_id}`.")]
+            let mut told =
+                vec![format!("The run is under way: {done} ended. Follow it with `macp run watch {run_id}`.")];
+            told.extend(result.at_work.as_ref().map(at_work));
+            told
         }
         (Status::Succeeded, _) => succeeded(result),
         (Status::Rejected, _) => rejected(result),
@@ -37,6 +37,40 @@ fn outcome(result: &RunResult) -> Vec<String> {
         (_, Some(stop)) => stopped(result, stop),
         (_, None) => vec!["The run ended, and its record does not say why.".to_owned()],
     }
+}
+
+/// What the step under way does.
+fn at_work(at_work: &AtWork) -> String {
+    let AtWork { step_id, attempt, attempt_codes, .. } = at_work;
+    let after = attempt_codes.last().map(|code| format!(" after {code}")).unwrap_or_default();
+    let to = at_work.target.as_ref().map(|target| format!(" to {target}")).unwrap_or_default();
+    match at_work.doing {
+        Doing::Calling => {
+            let since = at_work.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
+            format!("Step {step_id} is at work: the call of attempt {attempt}{to} is out{since}{after}.")
+        }
+        Doing::Waiting => {
+            let until = at_work.until.as_ref().map(|until| format!(" until {until}")).unwrap_or_default();
+            format!("Step {step_id} waits{until} before attempt {attempt}{after}.")
+        }
+        Doing::Preparing => format!("Step {step_id} is about to begin attempt {attempt}{after}."),
+        Doing::Paused => {
+            format!(
+                "Step {step_id} waits before attempt {attempt}{after}: the session that reports the run is suspended."
+            )
+        }
+    }
+}
+
+/// What an operator said of an effect.
+fn said(settled: &Settled) -> String {
+    let Settled { step_id, outcome, note, by } = settled;
+    let word = match outcome {
+        Outcome::Success => "took place",
+        Outcome::Failure => "did not take place",
+    };
+    let by = if by.is_empty() { "An operator" } else { by };
+    format!("{by} said that the effect of step {step_id} {word}: {note}")
 }
 
 fn stuck(result: &RunResult) -> Vec<String> {
@@ -68,8 +102,17 @@ fn rejected(result: &RunResult) -> Vec<String> {
         let step = finding.step_id.as_ref().map(|step| format!("step {step}: ")).unwrap_or_default();
         told.push(format!("- {step}{} [{}]", finding.explanation, finding.code));
     }
+    // What an operator's settings do not allow they may allow later, and such a run was never admitted.
+    let by_scope = result.findings.iter().any(|finding| SCOPE_REASONS.contains(&finding.reason.as_str()));
+    if let Some(session) = result.session.as_ref().filter(|_| by_scope) {
+        let session_id = &session.session_id;
+        told.push(format!("Once the scope allows it, `macp run start --session {session_id}` starts it."));
+    }
     told
 }
+
+/// Why a run was rejected that another scope would have let pass.
+const SCOPE_REASONS: [&str; 3] = ["scope_unknown", "agent_outside_scope", "skill_outside_scope"];
 
 fn cancelled(result: &RunResult, stop: Option<&Stop>) -> Vec<String> {
     let at = stop.and_then(|stop| stop.step_id.as_ref()).map(|step| format!(" before step {step}")).unwrap_or_default();
@@ -78,25 +121,39 @@ fn cancelled(result: &RunResult, stop: Option<&Stop>) -> Vec<String> {
         Some(cancelled) => format!(" by {}: {}", cancelled.by, cancelled.reason),
         None => String::new(),
     };
-    vec![format!("The run was cancelled{at}{who}."), retry(result)]
+    vec![format!("The run was cancelled{at}{who}.")]
 }
 
 fn in_doubt(result: &RunResult, stop: &Stop) -> Vec<String> {
     let step_id = stop.step_id.as_deref().unwrap_or_default();
     let (target, key) = target(step(result, step_id));
+    let lost = format!("The call of step {step_id}{target} was out when the process ended, and its answer is lost.");
+    if is_settled(result, step_id) {
+        return vec![lost];
+    }
     let mut told = vec![
-        format!("The call of step {step_id}{target} was out when the process ended, and its answer is lost."),
+        lost,
         format!("Repeating it could do it twice, so nobody has: find out at the target whether it took place.{key}"),
     ];
     told.extend(settle(result, step_id));
     told
 }
 
-/// Steps that failed although their effect may have taken place, but for the one whose answer is lost.
+fn is_settled(result: &RunResult, step_id: &str) -> bool {
+    result.settled.iter().any(|settled| settled.step_id == step_id)
+}
+
+/// Steps whose effect may have taken place although they failed.
+fn unknown(result: &RunResult) -> impl Iterator<Item = &StepResult> {
+    let steps = result.steps.iter();
+    steps.filter(|step| step.outcome.details.get(EFFECT).and_then(Value::as_str) == Some(EFFECT_UNKNOWN))
+}
+
+/// Steps that failed although their effect may have taken place, but for the one whose answer is lost, and for those of
+/// which somebody has said what became of them.
 fn in_doubt_besides(result: &RunResult) -> Vec<String> {
     let lost = result.stop.as_ref().filter(|_| result.status == Status::InDoubt).and_then(|stop| stop.step_id.as_ref());
-    let unknown = |step: &&StepResult| step.outcome.details.get(EFFECT).and_then(Value::as_str) == Some(EFFECT_UNKNOWN);
-    let steps = result.steps.iter().filter(unknown).filter(|step| lost != Some(&step.step_id));
+    let steps = unknown(result).filter(|step| lost != Some(&step.step_id) && !is_settled(result, &step.step_id));
     let told = steps.flat_map(|step| {
         let (step_id, (target, key)) = (&step.step_id, target(Some(step)));
         let mut told = vec![
@@ -117,9 +174,15 @@ fn in_doubt_besides(result: &RunResult) -> Vec<String> {
 fn settle(result: &RunResult, step_id: &str) -> Vec<String> {
     let run_id = &result.run_id;
     let resolve = format!("macp run resolve {run_id} --step {step_id} --as success|failure --note TEXT");
-    match result.mode {
-        // It is compared with its original and never tried again.
-        RunMode::FullReplay => vec![format!("Then you can put it down: `{resolve}`.")],
+    match (result.mode, result.status) {
+        // A replay is compared with its original and never tried again, nor is what another commitment took the place of.
+        (RunMode::FullReplay, _) => vec![format!("Then you can put it down: `{resolve}`.")],
+        _ if result.no_retry.is_some() => vec![format!("Then you can put it down: `{resolve}`.")],
+        // The rest is done, so that only the step itself is left to be made again.
+        (_, Status::Succeeded) => vec![
+            format!("Then say so: `{resolve}`;"),
+            format!("if it did not, `macp run retry {run_id} --from {step_id}` makes it again."),
+        ],
         _ => vec![format!("Then say so: `{resolve}`,"), format!("and go on with `macp run retry {run_id}`.")],
     }
 }
@@ -160,7 +223,7 @@ fn budget(result: &RunResult, stop: &Stop) -> Vec<String> {
 fn stopped(result: &RunResult, stop: &Stop) -> Vec<String> {
     let step_id = stop.step_id.as_deref().unwrap_or_default();
     if stop.reason == StopReason::Deadline {
-        return vec![format!("The deadline of the run passed before step {step_id} was done."), retry(result)];
+        return vec![format!("The deadline of the run passed before step {step_id} was done.")];
     }
     let step = step(result, step_id);
     let attempts = step.map(|step| step.attempts.len() as u64).unwrap_or_default();
@@ -175,7 +238,6 @@ fn stopped(result: &RunResult, stop: &Stop) -> Vec<String> {
     if let Some(explanation) = &explanation {
         told.push(format!("{} {}", explanation.meaning, explanation.action));
     }
-    told.push(retry(result));
     told
 }
 
@@ -189,8 +251,23 @@ fn refused_for(step: &StepResult) -> Option<String> {
     })
 }
 
-fn retry(result: &RunResult) -> String {
-    format!("`macp run retry {}` tries the rest again and calls no finished step twice.", result.run_id)
+/// How to go on, if there is a way that works.
+fn retry(result: &RunResult) -> Option<String> {
+    let left_undone = matches!(result.status, Status::Failed | Status::Cancelled | Status::InDoubt);
+    if !left_undone || result.mode == RunMode::FullReplay {
+        return None;
+    }
+    if let Some(why) = &result.no_retry {
+        return Some(format!("It cannot be tried again: {why}."));
+    }
+    // Nothing of the run can be tried again before they are settled, and how is told with them.
+    let in_doubt = result.stop.as_ref().filter(|_| result.status == Status::InDoubt);
+    let in_doubt = in_doubt.and_then(|stop| stop.step_id.as_deref());
+    let mut open = unknown(result).map(|step| step.step_id.as_str()).chain(in_doubt);
+    if open.any(|step_id| !is_settled(result, step_id)) {
+        return None;
+    }
+    Some(format!("`macp run retry {}` tries the rest again and calls no finished step twice.", result.run_id))
 }
 
 fn step<'a>(result: &'a RunResult, step_id: &str) -> Option<&'a StepResult> {

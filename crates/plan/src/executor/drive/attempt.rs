@@ -77,7 +77,9 @@ impl Drive<'_> {
         let permit = self.permit.take().unwrap_or_else(|| self.shared.limiter.take(agent_id));
         let (dispatched, dispatched_unix_ms) = (Instant::now(), self.shared.runs.now_ms());
         let (registry, secrets) = (&self.shared.registry, Arc::clone(&self.shared.secrets));
+        self.shared.desk.calls(self.journal.run_id(), Some(dispatched_unix_ms));
         let observation = dispatch::call(dispatch, registry, secrets).instrument(self.spans.attempt()).await;
+        self.shared.desk.calls(self.journal.run_id(), None);
         drop(permit);
         let mut cause = observation.cause;
         self.told.attempt(attempt, dispatched, dispatched_unix_ms, &observation.message);
