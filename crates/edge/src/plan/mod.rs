@@ -1,8 +1,9 @@
 //! `macp.plan.v1.PlanService`: which handler answers which call, and who may ask. One file per family of calls.
 //!
 //! A run is seen by who started it, by whoever may read the session it belongs to, and by observers; it is stopped,
-//! settled and executed again by who started it and by roles that may cancel. A plan without a session is started by the
-//! agent it names, or by such a role. In local development everything is open.
+//! settled and executed again by who started it and by roles that may cancel. To everybody else it does not exist, so
+//! that nobody finds out by asking. A plan without a session is started by the agent it names, or by such a role. In local
+//! development everything is open.
 
 mod query;
 mod refusal;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use macp_plan::store::Summary;
 use macp_rpc::plan::Service;
 use macp_wire::plan::v1::*;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::access::{self, Access};
 use crate::context::Context;
@@ -64,17 +65,24 @@ impl Plan {
     async fn seen(&self, access: &Access, run_id: &str) -> Result<Summary, Status> {
         let summary = self.plans.runs().summary(run_id).await.map_err(|error| refusal::of_store(&error))?;
         let summary = summary.ok_or_else(|| refusal::run_not_found(run_id))?;
-        self.check_seen(access, &summary).await?;
-        Ok(summary)
+        match self.sees(access, &summary).await? {
+            true => Ok(summary),
+            false => Err(refusal::run_not_found(run_id)),
+        }
     }
 
-    async fn check_seen(&self, access: &Access, summary: &Summary) -> Result<(), Status> {
+    /// Whether the caller may see a run. The error is ours.
+    async fn sees(&self, access: &Access, summary: &Summary) -> Result<bool, Status> {
         if access.sees_run(&summary.started_by) {
-            return Ok(());
+            return Ok(true);
         }
-        match &summary.session_id {
-            Some(session_id) => runtime::readable(&self.ctx, access, session_id).await.map(|_| ()),
-            None => Err(refusal::not_seen()),
+        let Some(session_id) = &summary.session_id else {
+            return Ok(false);
+        };
+        match runtime::readable(&self.ctx, access, session_id).await {
+            Ok(_) => Ok(true),
+            Err(status) if matches!(status.code(), Code::Internal | Code::Unavailable) => Err(status),
+            Err(_not_readable) => Ok(false),
         }
     }
 
@@ -82,8 +90,11 @@ impl Plan {
     async fn controlled(&self, access: &Access, run_id: &str) -> Result<Summary, Status> {
         let summary = self.plans.runs().summary(run_id).await.map_err(|error| refusal::of_store(&error))?;
         let summary = summary.ok_or_else(|| refusal::run_not_found(run_id))?;
-        access.check_control_of_run(&summary.started_by)?;
-        Ok(summary)
+        match access.check_control_of_run(&summary.started_by) {
+            Ok(()) => Ok(summary),
+            Err(refused) if self.sees(access, &summary).await? => Err(refused),
+            Err(_not_even_seen) => Err(refusal::run_not_found(run_id)),
+        }
     }
 }
 

@@ -21,11 +21,9 @@ pub(super) fn refused(code: Code, message: impl Into<String>) -> Status {
 }
 
 pub(super) fn run_not_found(run_id: &str) -> Status {
-    refused(Code::RunNotFound, format!("there is no run {:?}", status::shown(run_id)))
-}
-
-pub(super) fn not_seen() -> Status {
-    refused(Code::Forbidden, "a run is shown to who started it, to readers of its session and to observers")
+    let run_id = status::shown(run_id);
+    // One answer for both, so that it tells nobody which of them it is.
+    refused(Code::RunNotFound, format!("there is no run {run_id:?}, or none that this credential may see"))
 }
 
 pub(super) fn may_not_repeat(what: &str) -> Status {

@@ -67,11 +67,7 @@ async fn in_seen_session(
     if let Some(seen) = known.get(session_id) {
         return Ok(*seen);
     }
-    let seen = match service.check_seen(access, run).await {
-        Ok(()) => true,
-        Err(status) if matches!(status.code(), tonic::Code::Internal | tonic::Code::Unavailable) => return Err(status),
-        Err(_not_seen) => false,
-    };
+    let seen = service.sees(access, run).await?;
     known.insert(session_id.clone(), seen);
     Ok(seen)
 }

@@ -90,6 +90,16 @@ fn forbidden<T>(answer: Result<Response<T>, Status>) {
     assert_eq!((status.code(), code(&status)), (Code::PermissionDenied, "FORBIDDEN"), "{status:?}");
 }
 
+/// As if there were no such run, to the letter: whoever may not see one does not learn that it exists.
+async fn unheard_of<T>(run_id: &str, ask: impl AsyncFn(String) -> Result<Response<T>, Status>) {
+    let missing = "r-nowhere";
+    let existing = ask(run_id.to_owned()).await.err().expect("a refusal");
+    let absent = ask(missing.to_owned()).await.err().expect("a refusal");
+    assert_eq!((existing.code(), code(&existing)), (Code::NotFound, "RUN_NOT_FOUND"), "{existing:?}");
+    assert_eq!((absent.code(), code(&absent)), (existing.code(), code(&existing)));
+    assert_eq!(existing.message().replace(run_id, missing), absent.message());
+}
+
 #[tokio::test]
 async fn a_call_without_a_credential_is_refused() {
     let world = guarded().await;
@@ -132,16 +142,20 @@ async fn a_run_is_seen_by_its_starter_and_by_observers() {
         assert_eq!(listed(&world, sender).await, 1);
     }
     assert_eq!(listed(&world, "bob").await, 0);
-    let (mut client, bob) = (world.plans.clone(), token("bob"));
-    let run_id = || run_id.clone();
-    forbidden(client.get_run(as_caller(&bob, GetRunRequest { run_id: run_id() })).await);
-    forbidden(client.watch_run(as_caller(&bob, WatchRunRequest { run_id: run_id(), from_seq: 0 })).await);
-    forbidden(client.export_run(as_caller(&bob, ExportRunRequest { run_id: run_id() })).await);
-    forbidden(client.replay(as_caller(&bob, mock(&run_id()))).await);
-    let query = QueryRequest { run_id: run_id(), question: 1, as_of_seq: None };
-    forbidden(client.query(as_caller(&bob, query)).await);
-    let dry = DryRunRequest { plan_json: freeze(&world, &["/a"]).await, against_run_id: run_id() };
-    forbidden(client.dry_run(as_caller(&bob, dry)).await);
+    let (bob, plan_json) = (token("bob"), freeze(&world, &["/a"]).await);
+    let (client, bob, plan_json) = (|| world.plans.clone(), &bob, &plan_json);
+    unheard_of(&run_id, async |run_id| client().get_run(as_caller(bob, GetRunRequest { run_id })).await).await;
+    let watch = async |run_id| client().watch_run(as_caller(bob, WatchRunRequest { run_id, from_seq: 0 })).await;
+    unheard_of(&run_id, watch).await;
+    unheard_of(&run_id, async |run_id| client().export_run(as_caller(bob, ExportRunRequest { run_id })).await).await;
+    unheard_of(&run_id, async |run_id: String| client().replay(as_caller(bob, mock(&run_id))).await).await;
+    let query =
+        async |run_id| client().query(as_caller(bob, QueryRequest { run_id, question: 1, as_of_seq: None })).await;
+    unheard_of(&run_id, query).await;
+    let dry_run = async |against_run_id| {
+        client().dry_run(as_caller(bob, DryRunRequest { plan_json: plan_json.clone(), against_run_id })).await
+    };
+    unheard_of(&run_id, dry_run).await;
     world.shut_down().await;
 }
 
@@ -153,13 +167,27 @@ async fn a_run_is_acted_on_by_its_starter_and_by_a_role() {
     let cancel = |sender: &str| {
         as_caller(&token(sender), CancelRunRequest { run_id: run_id.clone(), reason: "stop".to_owned() })
     };
-    for sender in ["bob", "olga", "rita", "admin"] {
-        forbidden(world.plans.clone().cancel_run(cancel(sender)).await);
-        forbidden(start(&world, sender, retry_of(&run_id)).await.map(Response::new));
-        let resolve = ResolveInDoubtRequest { run_id: run_id.clone(), outcome: 1, ..Default::default() };
-        forbidden(world.plans.clone().resolve_in_doubt(as_caller(&token(sender), resolve)).await);
+    for sender in ["bob", "rita", "admin"] {
+        let sender_token = token(sender);
+        let caller = &sender_token;
+        let cancel = async |run_id| {
+            let request = CancelRunRequest { run_id, reason: "stop".to_owned() };
+            world.plans.clone().cancel_run(as_caller(caller, request)).await
+        };
+        unheard_of(&run_id, cancel).await;
+        let retry = async |run_id: String| start(&world, sender, retry_of(&run_id)).await.map(Response::new);
+        unheard_of(&run_id, retry).await;
+        let resolve = async |run_id| {
+            let request = ResolveInDoubtRequest { run_id, outcome: 1, ..Default::default() };
+            world.plans.clone().resolve_in_doubt(as_caller(caller, request)).await
+        };
+        unheard_of(&run_id, resolve).await;
     }
     // To look is not to act.
+    forbidden(world.plans.clone().cancel_run(cancel("olga")).await);
+    forbidden(start(&world, "olga", retry_of(&run_id)).await.map(Response::new));
+    let resolve = ResolveInDoubtRequest { run_id: run_id.clone(), outcome: 1, ..Default::default() };
+    forbidden(world.plans.clone().resolve_in_doubt(as_caller(&token("olga"), resolve)).await);
     let full = ReplayRequest { mode: ReplayMode::Full.into(), ..mock(&run_id) };
     forbidden(world.plans.clone().replay(as_caller(&token("olga"), full)).await);
     world.plans.clone().cancel_run(cancel("cora")).await.expect("may");
@@ -307,7 +335,7 @@ async fn a_run_of_a_session_is_seen_by_those_who_may_read_the_session() {
         assert_eq!(listed(&world, sender).await, usize::from(seen), "{sender}");
         match world.plans.clone().get_run(get(sender)).await {
             Ok(_) if seen => {}
-            answer => forbidden(answer),
+            answer => drop(refused(answer, "RUN_NOT_FOUND")),
         }
     }
     // Alice may look, but the run is bob's.
