@@ -3,6 +3,7 @@
 
 use macp_plan::store::Run;
 use macp_plan_core::behavior::{Behavior, StepBehavior};
+use macp_plan_core::journal::Body;
 use macp_plan_core::plan::FrozenPlan;
 use macp_plan_core::{budget, cost, taxonomy};
 use macp_wire::canonical::INTEGER_MAX;
@@ -46,7 +47,7 @@ fn answer(plan: &FrozenPlan, run: &Run, as_of_seq: u64, question: Question) -> R
         Question::TriedSoFar => json!({ "steps": behavior.steps.iter().map(tried).collect::<Vec<_>>() }),
         Question::AllowedSkills => allowed_skills(plan),
         Question::LastOutcome => last_outcome(&behavior),
-        Question::WhyStopped => why_stopped(&behavior),
+        Question::WhyStopped => why_stopped(&behavior, run),
     })
 }
 
@@ -109,7 +110,7 @@ fn last_outcome(behavior: &Behavior) -> Value {
     }
 }
 
-fn why_stopped(behavior: &Behavior) -> Value {
+fn why_stopped(behavior: &Behavior, run: &Run) -> Value {
     let Some(finished) = &behavior.finished else {
         return json!({ "stopped": false });
     };
@@ -118,6 +119,11 @@ fn why_stopped(behavior: &Behavior) -> Value {
     };
     let step = stop.step_id.as_ref().and_then(|step_id| behavior.steps.iter().find(|step| step.step_id == *step_id));
     let explained = taxonomy::explain(&stop.code);
+    // A run that was not admitted has no step to tell why.
+    let findings = run.bodies().find_map(|body| match body {
+        Body::Admission(admission) if !admission.admitted => Some(&admission.findings),
+        _ => None,
+    });
     json!({
         "stopped": true,
         "status": finished.status,
@@ -129,6 +135,7 @@ fn why_stopped(behavior: &Behavior) -> Value {
         "what_to_do": explained.as_ref().map(|explained| explained.action),
         "attempt_codes": step.and_then(|step| step.finished.as_ref()).map(|finished| &finished.attempt_codes),
         "details": step.and_then(|step| step.finished.as_ref()).map(|finished| &finished.details),
+        "findings": findings,
         "not_reached": finished.not_reached,
     })
 }

@@ -95,6 +95,9 @@ async fn only_what_is_frozen_runs() {
     let (result, summary) = world.get_run(&run_id).await;
     assert_eq!((summary.status(), summary.final_code.as_str()), (RunStatus::Rejected, "ERR_SKILL_NOT_FOUND"));
     assert!(!result["findings"].as_array().expect("findings").is_empty());
+    let why = QueryRequest { run_id, question: Question::WhyStopped.into(), as_of_seq: None };
+    let why = parse(&world.plans.clone().query(why).await.expect("an answer").into_inner().answer_json);
+    assert_eq!((&why["reason"], &why["findings"]), (&json!("preflight"), &result["findings"]), "{why:#}");
     world.shut_down().await;
 }
 
