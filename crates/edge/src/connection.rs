@@ -31,6 +31,9 @@ const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How long a client of HTTP/1.1 may take for the head of a request: one that sends a byte now and then is never silent.
+const HEAD_PATIENCE: Duration = Duration::from_secs(30);
+
 // Who answers every sign of life that is asked for is not taken for silent.
 const _: () = assert!(SILENCE.as_secs() > PING_EVERY.as_secs() + PING_TIMEOUT.as_secs());
 
@@ -50,8 +53,8 @@ struct Begun {
 }
 
 impl Calls {
-    /// The call that begins next takes no more than it takes to answer it. The transport asks the front about a call and
-    /// begins it, before it asks about another.
+    /// The call that begins next takes no more than it takes to answer it. HTTP/2 asks the front about a call and begins
+    /// it, before it asks about another; HTTP/1.1 has one call at a time and begins none.
     pub(crate) fn next_is_brief(&self) {
         self.lock().is_brief = true;
     }
@@ -80,7 +83,8 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Calls {
 }
 
 /// Serves a connection to its end. A drain lets the calls finish that have begun, and no others begin. Calls end with
-/// their connection: nobody is there to hear of them.
+/// their connection, nobody being there to hear of them: brief ones with this task, the others when the transport tells
+/// them.
 pub(crate) async fn run<C>(connection: C, front: Arc<Front>, streams_max: u32, drain: Drain)
 where
     C: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -123,6 +127,7 @@ fn advance(calls: &mut FuturesUnordered<Caught<Call>>, cx: &mut Context<'_>) {
 
 fn transport(calls: Calls, streams_max: u32) -> auto::Builder<Calls> {
     let mut builder = auto::Builder::new(calls);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -134,4 +139,55 @@ fn transport(calls: Calls, streams_max: u32) -> auto::Builder<Calls> {
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_concurrent_streams(streams_max);
     builder
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use hyper::service::service_fn;
+    use tokio::io::{AsyncWriteExt as _, duplex};
+    use tokio::time::Instant;
+    use tonic::codegen::http::Response;
+
+    use super::*;
+    use crate::unary::Answer;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_drips_in_ends_its_connection() {
+        let (mut client, server) = duplex(1_024);
+        let transport = transport(Calls::default(), 1);
+        let service = service_fn(async |_request| Ok::<_, Infallible>(Response::new(Answer::Ended)));
+        let connection = transport.serve_connection(TokioIo::new(server), service);
+        let began = Instant::now();
+        client.write_all(b"GET / HTTP/1.1\r\nx-slowly: ").await.expect("written");
+        let dripping = async {
+            while client.write_all(b"x").await.is_ok() {
+                tokio::time::sleep(HEAD_PATIENCE / 3).await;
+            }
+        };
+        let (ended, ()) = tokio::join!(connection, dripping);
+        ended.expect_err("the head never came");
+        assert!(began.elapsed() < HEAD_PATIENCE * 2, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn brief_calls_wait_for_their_connection_and_the_others_run_by_themselves() {
+        let calls = Calls::default();
+        let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let call = |name: &'static str| {
+            let told = told.clone();
+            async move { told.send(name).expect("heard") }
+        };
+        calls.next_is_brief();
+        calls.execute(call("brief"));
+        calls.execute(call("long"));
+        assert_eq!(heard.recv().await, Some("long"));
+        let brief = calls.lock().brief.drain(..).collect::<Vec<_>>();
+        assert_eq!(brief.len(), 1);
+        for call in brief {
+            call.await;
+        }
+        assert_eq!(heard.recv().await, Some("brief"));
+    }
 }

@@ -67,7 +67,7 @@ impl Front {
             let request = unary::receive(body, self.decode_max).await?;
             self.runtime.send(&metadata, request).await
         }));
-        let panicked = |Panicked| Err(status::internal("the request failed in a way it should not"));
+        let panicked = |Panicked| Err(status::panicked());
         match deadline::within(allowed, sending).await.and_then(|sent| sent.unwrap_or_else(panicked)) {
             Ok(response) => unary::answer(&response),
             Err(status) => unary::refuse(status),

@@ -1,8 +1,8 @@
 //! Lets the answers of one commit leave a connection together.
 //!
-//! A commit answers many requests at once, and each handler that wakes up hands its answer to the task of its
-//! connection. The runtime runs a task that was just woken before all others, so that every answer would be written on
-//! its own, with a system call here and a wake-up of the client for each. A connection that is about to write little
+//! A commit answers many requests at once, one after the other, and hands deliveries to many streams. The runtime runs a
+//! task that was just woken before all others, so that the first answer and every delivery would be written on its own,
+//! with a system call here and a wake-up of the client for each. A connection that is about to write little
 //! therefore lets the tasks that are ready go first, once, and finds their answers beside its own when its turn comes.
 //! One on which a single client asks one thing at a time never finds any: it learns that, and writes at once, trying now
 //! and then whether it is still alone.

@@ -95,7 +95,7 @@ where
         self.project().future.poll(cx).map(|result| match result {
             Ok(Ok(response)) => Ok(explained(response)),
             Ok(Err(never)) => match never {},
-            Err(Panicked) => Ok(status::internal("the request failed in a way it should not").into_http()),
+            Err(Panicked) => Ok(status::panicked().into_http()),
         })
     }
 }

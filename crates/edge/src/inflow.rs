@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// What the handler behind the layer gets to read.
+    /// What the handler gets to read.
     async fn arriving(inflow: &Arc<Inflow>, path: &str, bytes: usize) -> Counted<Whole> {
         let handler = service_fn(async |request: Request<Counted<Whole>>| Ok::<_, Infallible>(request.into_body()));
         let mut service = Counting::new(handler, Arc::clone(inflow));

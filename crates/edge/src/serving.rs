@@ -33,7 +33,12 @@ pub(crate) async fn serve(
                     Some(handshake) => {
                         let handshake = Arc::clone(handshake);
                         open.spawn(async move {
-                            match handshake.shake(connection).await {
+                            let shaken = tokio::select! {
+                                shaken = handshake.shake(connection) => shaken,
+                                // There is no call to finish on it.
+                                () = drain.begun() => return,
+                            };
+                            match shaken {
                                 Ok(connection) => connection::run(connection, front, streams_max, drain).await,
                                 Err(error) => tracing::debug!(%error, "a handshake of TLS failed"),
                             }

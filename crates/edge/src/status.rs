@@ -45,6 +45,11 @@ pub(crate) fn internal(message: impl Into<String>) -> Status {
     coded(Code::InternalError, message)
 }
 
+/// A bug of ours, which its panic has told.
+pub(crate) fn panicked() -> Status {
+    internal("the request failed in a way it should not")
+}
+
 /// The client may try another server, or this one later.
 pub(crate) fn shutting_down() -> Status {
     with_grpc(Grpc::Unavailable, Code::InternalError, "the server is shutting down")

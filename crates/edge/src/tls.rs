@@ -16,7 +16,7 @@ use tokio_rustls::server::TlsStream;
 use crate::settings::Tls;
 
 /// How long a client may take for the handshake: one that says nothing must not hold its connection for ever.
-const PATIENCE: Duration = Duration::from_secs(10);
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is spoken over TLS, the preferred one first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
@@ -30,8 +30,12 @@ pub enum TlsError {
     Empty { what: &'static str },
     #[error("the authorities of clients cannot be used")]
     Authorities(#[from] VerifierBuilderError),
+    #[error("the certificate of an authority of clients cannot be used")]
+    Authority(#[source] rustls::Error),
     #[error("the certificate and the key cannot be used together")]
-    Identity(#[from] rustls::Error),
+    Identity(#[source] rustls::Error),
+    #[error("no version of TLS can be spoken")]
+    Versions(#[source] rustls::Error),
 }
 
 /// Turns connections into private ones.
@@ -47,14 +51,15 @@ impl std::fmt::Debug for Handshake {
 impl Handshake {
     pub(crate) fn new(tls: &Tls) -> Result<Self, TlsError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let builder =
-            ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Versions)?;
         let builder = match &tls.client_authorities {
             None => builder.with_no_client_auth(),
             Some(authorities) => {
                 let mut roots = RootCertStore::empty();
                 for authority in certificates("certificate of an authority", authorities)? {
-                    roots.add(authority)?;
+                    roots.add(authority).map_err(TlsError::Authority)?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build()?;
                 builder.with_client_cert_verifier(verifier)
@@ -62,14 +67,15 @@ impl Handshake {
         };
         let key =
             PrivateKeyDer::from_pem_slice(&tls.key).map_err(|source| TlsError::Pem { what: "private key", source })?;
-        let mut config = builder.with_single_cert(certificates("certificate", &tls.certificate)?, key)?;
+        let chain = certificates("certificate", &tls.certificate)?;
+        let mut config = builder.with_single_cert(chain, key).map_err(TlsError::Identity)?;
         config.alpn_protocols = PROTOCOLS.map(Vec::from).into();
         Ok(Handshake(TlsAcceptor::from(Arc::new(config))))
     }
 
     pub(crate) async fn shake<C: AsyncRead + AsyncWrite + Unpin>(&self, connection: C) -> io::Result<TlsStream<C>> {
         let timed_out = |_elapsed| io::Error::from(io::ErrorKind::TimedOut);
-        tokio::time::timeout(PATIENCE, self.0.accept(connection)).await.map_err(timed_out)?
+        tokio::time::timeout(HANDSHAKE_PATIENCE, self.0.accept(connection)).await.map_err(timed_out)?
     }
 }
 

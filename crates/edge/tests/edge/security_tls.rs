@@ -159,6 +159,15 @@ async fn whoever_speaks_http_1_is_answered_over_tls_too() {
 }
 
 #[tokio::test]
+async fn a_handshake_that_does_not_go_on_does_not_hold_up_a_drain() {
+    let (server, address) = secured(&Authority::new(), None).await;
+    let _silent = tokio::net::TcpStream::connect(address).await.expect("a connection");
+    // Shorter than the server waits for a handshake.
+    let patience = std::time::Duration::from_secs(5);
+    tokio::time::timeout(patience, server.shut_down()).await.expect("in time").expect("a clean shutdown");
+}
+
+#[tokio::test]
 async fn a_client_in_clear_text_gets_nothing_from_a_server_with_tls_and_harms_nobody() {
     let authority = Authority::new();
     let (server, address) = secured(&authority, None).await;

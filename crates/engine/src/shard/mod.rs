@@ -247,7 +247,7 @@ impl<R> Shard<R> {
                     self.confirm(session_id, now, effects);
                     return;
                 }
-                if slot.has_ended() {
+                if slot.has_ended() && slot.flights.is_empty() {
                     self.note_end(session_id);
                     return;
                 }
