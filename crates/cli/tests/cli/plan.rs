@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use crate::support::{Run, macp};
 
 /// The digest of the example, frozen. It changes only if freezing, the skills or the built-in prices do.
-const EXAMPLE_HASH: &str = "sha256:1d396dacd9fc96087d16eff8feb4193bc8afc4ffeb18e874e7f0211fce01183a";
+const EXAMPLE_HASH: &str = "sha256:6652c42e0a60a6617482432b633a5624c91f9a30b210cd1e85a7b7db9a777e8b";
 
 pub(crate) fn example() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/plans/orders.json")

@@ -81,8 +81,11 @@ impl Plan {
         };
         match runtime::readable(&self.ctx, access, session_id).await {
             Ok(_) => Ok(true),
-            Err(status) if matches!(status.code(), Code::Internal | Code::Unavailable) => Err(status),
-            Err(_not_readable) => Ok(false),
+            Err(status) if matches!(status.code(), Code::NotFound | Code::PermissionDenied | Code::Unauthenticated) => {
+                Ok(false)
+            }
+            // Nobody can tell now: neither that there is no such run.
+            Err(status) => Err(status),
         }
     }
 

@@ -37,7 +37,11 @@ pub fn replayed(exported: &ExportedRun, catalog: &Arc<dyn Catalog>) -> Result<Ve
     let body = |digest: &_| exported.body(digest);
     let Mock { report, .. } = mock_replay(&plan, &journal, &body, catalog, &options)?;
     match report.verdict {
-        Verdict::Match => Ok(Vec::new()),
+        Verdict::Match => Ok(open(&report)),
+        // A difference behind something that is missing may be put down to that, and may as well be a forgery.
+        Verdict::NotComparable if report.behavior_match.values().any(|matches| *matches == Some(false)) => {
+            Err(NotReplayed::Diverged(first(&report)))
+        }
         Verdict::NotComparable if report.behavior_match.values().any(Option::is_some) => Ok(open(&report)),
         Verdict::NotComparable => Err(NotReplayed::NotEvaluated(open(&report).join("; "))),
         Verdict::Diverged | Verdict::Explained | Verdict::Estimate => Err(NotReplayed::Diverged(first(&report))),

@@ -35,7 +35,10 @@ impl SessionRuns {
         refusals: &[Refusal],
     ) -> Result<Option<String>, Error> {
         let commitment = commitment_of(&bound.link, request.epoch);
-        if self.runs().admissions().run_of(commitment.clone()).await?.is_some() {
+        // Also where that run is lost, and only the session knows of it.
+        let is_carried_out = self.runs().admissions().run_of(commitment.clone()).await?.is_some()
+            || self.executed(&commitment).await?.is_some();
+        if is_carried_out {
             return Ok(None);
         }
         match self.check_earlier_epoch(&commitment).await {

@@ -2,7 +2,6 @@
 //!
 //! A declaration belongs to its version: whatever here changes what a plan means needs a new one.
 
-use macp_plan_core::limits::DELAY_MS_MAX;
 use macp_plan_core::plan::{RetryPolicy, Thousandths};
 use macp_plan_core::skill::{CostModel, IdempotencyClass, SkillMetadata};
 use serde_json::{Map, Value, json};
@@ -55,7 +54,7 @@ pub(super) fn http_call() -> SkillMetadata {
             retryable_codes: codes(&["ERR_DNS_FAILURE", "ERR_HTTP_503", "ERR_HTTP_TIMEOUT"]),
             jitter_enabled: true,
             jitter_max_ms: 50,
-            max_delay_ms: DELAY_MS_MAX,
+            max_delay_ms: 60_000,
             aliases: Default::default(),
         }),
         permissions: vec![PERMISSION.to_owned()],
@@ -160,7 +159,7 @@ pub(super) fn llm_invoke() -> SkillMetadata {
             ]),
             jitter_enabled: false,
             jitter_max_ms: 0,
-            max_delay_ms: DELAY_MS_MAX,
+            max_delay_ms: 30_000,
             aliases: Default::default(),
         }),
         permissions: vec![PERMISSION.to_owned()],

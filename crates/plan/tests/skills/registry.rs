@@ -36,27 +36,27 @@ fn what_comes_with_the_runtime() {
     assert!(registry.rate_card(rate_card::BUILTIN_ID).is_some());
 }
 
-/// AOS-20, AOS-44: waits grow by the formula of document 004 up to an hour, for the skills that come with the runtime too;
-/// what a plan says itself counts.
+/// AOS-20, AOS-21, AOS-44: what a plan says itself counts, then what its skill declares, then the hour, up to which waits
+/// grow by the formula of document 004.
 #[test]
-fn no_skill_of_ours_caps_waits_below_the_default() {
+fn waits_are_capped_by_the_plan_the_skill_or_the_hour() {
     let registry = standard(&settings()).unwrap();
-    let step = |step_id: &str, skill: &str, version: &str, parameters, policy| json!({"step_id": step_id, "skill_id": skill, "skill_version": version, "parameters": parameters, "retry_policy": policy});
-    let (get, ask) = (json!({"url": "https://example.com/"}), json!({"model": "stub", "prompt": "hello"}));
+    let (get, sum) = (json!({"url": "https://example.com/"}), json!({"input": [1], "expression": "sum(@)"}));
+    let step = |step_id: &str, (skill, version): (&str, &str), parameters: &serde_json::Value, policy| json!({"step_id": step_id, "skill_id": skill, "skill_version": version, "parameters": parameters, "retry_policy": policy});
+    let (http, transform) = (("http_call", "1.2.0"), ("json_transform", "2.0.0"));
     let plan = json!({
         "plan_id": "p", "created_at": "2026-01-01T00:00:00Z", "agent_id": "a", "goal": "g",
         "steps": [
-            step("s1", "http_call", "1.2.0", get.clone(), json!({})),
-            step("s2", "llm_invoke", "2.0.0", ask, json!({"max_retries": 9})),
-            step("s3", "json_transform", "2.0.0", json!({"input": [1], "expression": "length(@)"}), json!({})),
-            step("s4", "http_call", "1.2.0", get, json!({"max_delay_ms": 7_000})),
+            step("s1", http, &get, json!({})),
+            step("s2", http, &get, json!({"max_delay_ms": 7_000})),
+            step("s3", transform, &sum, json!({"max_retries": 9, "backoff_base_ms": 1_000})),
         ],
-        "context": {"budget_cents": 5, "allowed_skills": ["http_call", "json_transform", "llm_invoke"]},
+        "context": {"budget_cents": 5, "allowed_skills": ["http_call", "json_transform"]},
     });
     let frozen = freeze(&plan, &registry, &FreezeOptions::default()).unwrap();
     let caps: Vec<u64> = frozen.plan.steps.iter().map(|step| step.retry_policy.max_delay_ms).collect();
-    assert_eq!(caps, [3_600_000, 3_600_000, 3_600_000, 7_000]);
-    let patient = &frozen.plan.steps[1].retry_policy;
+    assert_eq!(caps, [60_000, 7_000, 3_600_000]);
+    let patient = &frozen.plan.steps[2].retry_policy;
     assert_eq!(retry::backoff_ms(patient, 8, "r"), 256_000, "1 s doubled eight times");
 }
 
