@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use macp_plan_core::compare::{Report, Verdict};
+use macp_plan_core::compare::{Mismatch, Report, Verdict};
 use macp_plan_core::journal::{Broken, Journal};
 use macp_plan_core::plan::{FrozenPlan, PlanError};
 use macp_plan_core::replay::{Mock, Options, Refused, mock_replay};
@@ -27,7 +27,8 @@ pub enum NotReplayed {
 }
 
 /// Replays a run against its own recording. Gives what could not be decided again here for want of something, such as a
-/// version of a skill; everything else was, and is the same. A run of which nothing could be decided again is not taken.
+/// version of a skill, and what came out otherwise behind it, of which nobody can tell whose doing it is; everything else
+/// was decided again, and is the same. A run of which nothing could be decided again is not taken.
 pub fn replayed(exported: &ExportedRun, catalog: &Arc<dyn Catalog>) -> Result<Vec<String>, NotReplayed> {
     let plan = Arc::new(FrozenPlan::from_value(exported.plan.clone())?);
     let entries = exported.run.entries.iter().map(|sealed| (sealed.text.clone(), sealed.hash.to_string()));
@@ -38,17 +39,13 @@ pub fn replayed(exported: &ExportedRun, catalog: &Arc<dyn Catalog>) -> Result<Ve
     let Mock { report, .. } = mock_replay(&plan, &journal, &body, catalog, &options)?;
     match report.verdict {
         Verdict::Match => Ok(open(&report)),
-        // A difference behind something that is missing may be put down to that, and may as well be a forgery.
-        Verdict::NotComparable if report.behavior_match.values().any(|matches| *matches == Some(false)) => {
-            Err(NotReplayed::Diverged(first(&report)))
-        }
         Verdict::NotComparable if report.behavior_match.values().any(Option::is_some) => Ok(open(&report)),
         Verdict::NotComparable => Err(NotReplayed::NotEvaluated(open(&report).join("; "))),
         Verdict::Diverged | Verdict::Explained | Verdict::Estimate => Err(NotReplayed::Diverged(first(&report))),
     }
 }
 
-/// What kept the replay from comparing everything.
+/// What kept the replay from comparing everything, and what follows from that.
 fn open(report: &Report) -> Vec<String> {
     let pins = report.pin_violations.iter();
     let pins = pins.map(|violation| format!("{} {}: {}", violation.kind, violation.subject, violation.why));
@@ -57,14 +54,16 @@ fn open(report: &Report) -> Vec<String> {
         let step = skipped.step_id.as_ref().map(|step| format!(" of step {step}")).unwrap_or_default();
         format!("{aspect}{step}: {}", skipped.why)
     });
-    pins.chain(skipped).collect()
+    pins.chain(skipped).chain(report.mismatches.iter().map(told)).collect()
 }
 
-/// The first difference, in words.
+/// The first difference.
 fn first(report: &Report) -> String {
-    let Some(mismatch) = report.mismatches.first() else {
-        return "what is recorded and what is decided differ".to_owned();
-    };
+    report.mismatches.first().map_or_else(|| "what is recorded and what is decided differ".to_owned(), told)
+}
+
+/// A difference in words.
+fn told(mismatch: &Mismatch) -> String {
     let step = mismatch.step_id.as_ref().map(|step| format!("step {step}, ")).unwrap_or_default();
     let entry = mismatch.seq.map(|seq| format!("entry {seq}, ")).unwrap_or_default();
     let (aspect, field) = (mismatch.aspect.key(), &mismatch.field);

@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use macp_ledger::MemoryStore;
 use macp_plan::executor::{AgentLimits, Start, StartMode};
-use macp_plan::export::{self, Exporter};
+use macp_plan::export::{self, Exporter, NotReplayed, replayed};
 use macp_plan::store::Status;
 use macp_plan_core::compare::Verdict;
 use macp_plan_core::journal::RunMode;
 use macp_plan_core::replay::WhatIf;
+use macp_plan_core::skill::{Catalog, Registration};
 use macp_plan_core::testkit::{llm_step, plan, step};
 use serde_json::{Value, json};
 
@@ -359,5 +360,50 @@ async fn corpus_replay() {
         assert_eq!((result.status, result.final_code.as_deref()), (scenario.status, Some(scenario.code)), "{name}");
         assert_eq!(result.mode == RunMode::FullReplay, name == "full_replay");
         assert_eq!(world.stage.calls(), 0, "{name}: a mock replay calls nobody");
+    }
+}
+
+/// A catalog that has lost a skill.
+#[derive(Debug)]
+struct Without {
+    catalog: Arc<dyn Catalog>,
+    skill_id: String,
+}
+
+impl Catalog for Without {
+    fn skill(&self, skill_id: &str, version: &str) -> Option<Registration> {
+        self.catalog.skill(skill_id, version).filter(|_| skill_id != self.skill_id)
+    }
+
+    fn versions(&self, skill_id: &str) -> Vec<String> {
+        if skill_id == self.skill_id { Vec::new() } else { self.catalog.versions(skill_id) }
+    }
+
+    fn rate_card(&self, id: &str) -> Option<Value> {
+        self.catalog.rate_card(id)
+    }
+}
+
+/// A run from elsewhere is taken over where a skill of it is not known, with a word about what could not be compared: it
+/// is not called a forgery for that.
+#[tokio::test]
+async fn what_is_imported_is_replayed_as_far_as_it_can_be() {
+    for scenario in scenarios() {
+        let name = scenario.name;
+        let world = if scenario.standard { standard(&settings()) } else { World::memory() };
+        let catalog: Arc<dyn Catalog> = Arc::clone(&world.registry) as _;
+        let exported = export::read(BufReader::new(fs::File::open(&files()[name]).unwrap())).unwrap();
+        let compared = replayed(&exported, &catalog).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(compared, Vec::<String>::new(), "{name}");
+        let steps = exported.plan["steps"].as_array().unwrap();
+        for skill_id in steps.iter().map(|step| step["skill_id"].as_str().unwrap()).collect::<BTreeSet<_>>() {
+            let without: Arc<dyn Catalog> =
+                Arc::new(Without { catalog: Arc::clone(&catalog), skill_id: skill_id.to_owned() });
+            match replayed(&exported, &without) {
+                Ok(not_compared) => assert!(!not_compared.is_empty(), "{name} without {skill_id}: nothing is told"),
+                Err(NotReplayed::NotEvaluated(_)) => {}
+                Err(error) => panic!("{name} without {skill_id}: {error}"),
+            }
+        }
     }
 }
