@@ -150,6 +150,9 @@ fn takes_part(identity: &str, session: &SessionMetadata) -> bool {
     session.initiator == identity || session.participants.iter().any(|participant| participant == identity)
 }
 
+/// What is told to who has no credential and needs one.
+pub(crate) const UNIDENTIFIED: &str = "this call needs a credential: `authorization: Bearer <token>`";
+
 pub(crate) fn unidentified() -> Status {
-    status::coded(Code::Unauthenticated, "this call needs a credential: `authorization: Bearer <token>`")
+    status::coded(Code::Unauthenticated, UNIDENTIFIED)
 }

@@ -115,6 +115,13 @@ where
     Attached { messages: Messages(messages), producer: Some(Box::pin(producer)), bell, called, failed: None }
 }
 
+impl<T> Attached<T> {
+    /// A message that was made when the producer last ran.
+    pub(crate) fn made(&self) -> Option<T> {
+        self.messages.take()
+    }
+}
+
 impl<T> Stream for Attached<T> {
     type Item = Result<T, Status>;
 

@@ -1,5 +1,5 @@
-//! Leads calls to what answers them: a Send straight to its handler, other calls of the runtime's service to that, and
-//! all the rest through the router.
+//! Leads calls to what answers them: a Send and a stream straight to their handlers, other calls of the runtime's service
+//! to that, and all the rest through the router.
 //!
 //! Nearly all calls are Sends, and nearly all others of that one service. A router boxes the body of a request, that of
 //! its answer and the future between them, and every look at a body goes through all of its boxes.
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use macp_rpc::runtime;
+use tonic::Streaming;
 use tonic::body::Body;
 use tonic::codegen::BoxFuture;
 use tonic::codegen::http::{Request, Response};
@@ -26,12 +27,16 @@ use crate::guard::{Guard, Panicked, caught};
 use crate::inflow::{Counted, Counting, Inflow};
 use crate::runtime::Runtime;
 use crate::status;
+use crate::streamed;
 use crate::unary::{self, Answer};
 
 type RuntimeServer = runtime::Server<Runtime>;
 
 /// The call that nearly all are.
 const SEND: &str = "/macp.v1.MACPRuntimeService/Send";
+
+/// The call that delivers the same to many.
+const STREAM_SESSION: &str = "/macp.v1.MACPRuntimeService/StreamSession";
 
 /// Everything that is served on the port.
 #[derive(Debug)]
@@ -74,6 +79,19 @@ impl Front {
         }
     }
 
+    async fn stream(&self, request: Request<Incoming>) -> Response<Answer> {
+        let allowed = deadline::allowed(request.headers(), self.timeout);
+        let (parts, body) = request.into_parts();
+        let metadata = MetadataMap::from_headers(parts.headers);
+        let requests = Streaming::new_request(macp_rpc::decoder(), body, None, Some(self.decode_max));
+        let opening = caught(self.runtime.stream(&metadata, requests));
+        let panicked = |Panicked| Err(status::panicked());
+        match deadline::within(allowed, opening).await.and_then(|opened| opened.unwrap_or_else(panicked)) {
+            Ok(messages) => streamed::answer(messages),
+            Err(status) => unary::refuse(status),
+        }
+    }
+
     async fn serve(&self, request: Request<Incoming>) -> Response<Answer> {
         let allowed = deadline::allowed(request.headers(), self.timeout);
         let served = self.services.clone().call(request);
@@ -105,11 +123,14 @@ impl hyper::service::Service<Request<Incoming>> for Door {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let front = Arc::clone(&self.front);
-        if request.uri().path() == SEND && unary::is_plain(&request) {
-            self.calls.next_is_brief();
-            return Box::pin(async move { Ok(front.send(request).await) });
+        match request.uri().path() {
+            SEND if unary::is_plain(&request) => {
+                self.calls.next_is_brief();
+                Box::pin(async move { Ok(front.send(request).await) })
+            }
+            STREAM_SESSION if unary::is_plain(&request) => Box::pin(async move { Ok(front.stream(request).await) }),
+            _ => Box::pin(async move { Ok(front.serve(request).await) }),
         }
-        Box::pin(async move { Ok(front.serve(request).await) })
     }
 }
 

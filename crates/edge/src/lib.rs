@@ -45,6 +45,7 @@ mod serving;
 mod settings;
 mod startup;
 mod status;
+mod streamed;
 mod tls;
 mod unary;
 

@@ -16,6 +16,7 @@ use tonic::codegen::http::header::CONTENT_TYPE;
 use tonic::codegen::http::{HeaderMap, HeaderValue, Method, Request, Response};
 
 use crate::status;
+use crate::streamed::Streamed;
 
 /// What stands before a message: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
@@ -88,15 +89,27 @@ fn length(received: &BytesMut) -> usize {
 
 /// The answer to a call.
 pub(crate) fn answer(message: &impl Message) -> Response<Answer> {
+    let mut bytes = BytesMut::new();
+    match put(message, &mut bytes) {
+        Ok(()) => grpc(Answer::Message(bytes.freeze())),
+        Err(status) => refuse(status),
+    }
+}
+
+/// Puts a message behind those that are there.
+pub(crate) fn put(message: &impl Message, bytes: &mut BytesMut) -> Result<(), Status> {
     let length = message.encoded_len();
-    let Ok(prefix) = u32::try_from(length) else {
-        return refuse(status::internal("the answer is too long"));
-    };
-    let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
+    let prefix = u32::try_from(length).map_err(|_too_long| status::internal("the answer is too long"))?;
+    bytes.reserve(PREFIX_BYTES + length);
     bytes.put_u8(0);
     bytes.put_u32(prefix);
-    message.encode_raw(&mut bytes);
-    let mut response = Response::new(Answer::Message(bytes.freeze()));
+    message.encode_raw(bytes);
+    Ok(())
+}
+
+/// An answer that begins.
+pub(crate) fn grpc(answer: Answer) -> Response<Answer> {
+    let mut response = Response::new(answer);
     response.headers_mut().insert(CONTENT_TYPE, GRPC);
     response
 }
@@ -113,6 +126,7 @@ pub(crate) enum Answer {
     Trailers,
     #[default]
     Ended,
+    Stream(Box<Streamed>),
     /// What the generated services answer.
     Generated(tonic::body::Body),
 }
@@ -123,6 +137,7 @@ impl Body for Answer {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let frame = match &mut *self {
+            Answer::Stream(stream) => return stream.poll_frame(cx),
             Answer::Generated(body) => return Pin::new(body).poll_frame(cx),
             Answer::Message(message) => {
                 let message = std::mem::take(message);
@@ -142,6 +157,7 @@ impl Body for Answer {
 
     fn is_end_stream(&self) -> bool {
         match self {
+            Answer::Stream(stream) => stream.is_over(),
             Answer::Generated(body) => body.is_end_stream(),
             Answer::Ended => true,
             Answer::Message(_) | Answer::Trailers => false,
@@ -152,7 +168,7 @@ impl Body for Answer {
         match self {
             Answer::Generated(body) => body.size_hint(),
             // An exact size would be told in a header, which answers of gRPC do not have.
-            Answer::Message(_) | Answer::Trailers | Answer::Ended => http_body::SizeHint::default(),
+            Answer::Message(_) | Answer::Trailers | Answer::Ended | Answer::Stream(_) => http_body::SizeHint::default(),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! lifecycle events and signals to watchers. Every queue is bounded by count and by bytes.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -10,16 +10,11 @@ use macp_ledger::{Record, record};
 use macp_wire::history::v1::{Entry, entry};
 use macp_wire::v1::{Envelope, SessionMetadata, SessionState};
 use prost::Message;
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::broadcast;
 
 use crate::Snapshot;
+use crate::live::{self, Live, Subscriber};
 use crate::watchers::Watchers;
-
-/// Bytes of envelopes a subscriber may fall behind; several of the largest there are.
-const BYTES_BEHIND_MAX: usize = 8 * 1024 * 1024;
-
-/// Entries of one session a single commit may hold: what a shard takes before it hands over.
-const COMMIT_ENTRIES_MAX: usize = 2 * crate::driver::EVENTS_PER_FLUSH_MAX;
 
 /// An accepted envelope on its way to a subscriber.
 #[derive(Clone, Debug)]
@@ -102,41 +97,6 @@ pub(crate) struct Feed {
     signals: Watchers<Signal>,
 }
 
-#[derive(Debug)]
-struct Subscriber {
-    sender: mpsc::Sender<Delivery>,
-    behind: Arc<Behind>,
-    /// Deliveries it may be behind when something new is committed.
-    buffer: usize,
-}
-
-/// How far a subscriber is behind, as both ends see it.
-#[derive(Debug, Default)]
-struct Behind {
-    bytes: AtomicUsize,
-    lagged: AtomicBool,
-}
-
-/// The receiving end of a session's live feed.
-#[derive(Debug)]
-pub(crate) struct Live {
-    receiver: mpsc::Receiver<Delivery>,
-    behind: Arc<Behind>,
-}
-
-impl Live {
-    /// None when the feed has ended, or has dropped this subscriber: [`Live::has_lagged`] tells which.
-    pub(crate) async fn next(&mut self) -> Option<Delivery> {
-        let delivery = self.receiver.recv().await?;
-        self.behind.bytes.fetch_sub(delivery.envelope.len(), Ordering::AcqRel);
-        Some(delivery)
-    }
-
-    pub(crate) fn has_lagged(&self) -> bool {
-        self.behind.lagged.load(Ordering::Acquire)
-    }
-}
-
 impl Feed {
     pub(crate) fn new(watcher_buffer: usize) -> Self {
         Feed {
@@ -149,21 +109,19 @@ impl Feed {
 
     /// Joins a session's live feed; what was committed before is the history's to tell.
     pub(crate) fn join(&self, session_id: &Arc<str>, buffer: usize) -> Live {
-        let (sender, receiver) = mpsc::channel(buffer.saturating_add(COMMIT_ENTRIES_MAX));
-        let behind = Arc::new(Behind::default());
-        let subscriber = Subscriber { sender, behind: Arc::clone(&behind), buffer };
+        let (subscriber, live) = live::connect(buffer);
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.entry(Arc::clone(session_id)).or_default().push(subscriber);
         self.subscribers.fetch_add(1, Ordering::SeqCst);
-        Live { receiver, behind }
+        live
     }
 
     pub(crate) fn has_subscribers(&self) -> bool {
         self.subscribers.load(Ordering::SeqCst) > 0
     }
 
-    /// Hands committed records to the session's subscribers. A full subscriber is dropped and told why; one that left
-    /// is forgotten.
+    /// Hands committed records to the session's subscribers, and wakes them when all have theirs. A full subscriber is
+    /// dropped and told why; one that left is forgotten.
     pub(crate) fn publish(&self, session_id: &Arc<str>, records: &[Record]) {
         if !self.has_subscribers() {
             return;
@@ -172,14 +130,17 @@ impl Feed {
         let Some(subscribers) = sessions.get_mut(session_id) else {
             return;
         };
-        subscribers.retain(|subscriber| subscriber.keeps_up(&self.subscribers));
+        let before = subscribers.len();
+        subscribers.retain(Subscriber::keeps_up);
         for record in records {
             let entry = record::open(&record.bytes).expect("the record was sealed by this process");
             let Some(delivery) = Delivery::from_entry(entry) else {
                 continue;
             };
-            subscribers.retain(|subscriber| subscriber.deliver(&delivery, &self.subscribers));
+            subscribers.retain(|subscriber| subscriber.deliver(&delivery));
         }
+        self.subscribers.fetch_sub(before - subscribers.len(), Ordering::SeqCst);
+        subscribers.iter().for_each(Subscriber::wake);
         if subscribers.is_empty() {
             sessions.remove(session_id);
         }
@@ -195,7 +156,7 @@ impl Feed {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.retain(|_, subscribers| {
             subscribers.retain(|subscriber| {
-                let gone = subscriber.sender.is_closed();
+                let gone = subscriber.has_left();
                 if gone {
                     self.subscribers.fetch_sub(1, Ordering::SeqCst);
                 }
@@ -227,39 +188,5 @@ impl Feed {
 
     pub(crate) fn watch_signals(&self) -> broadcast::Receiver<Arc<Signal>> {
         self.signals.join()
-    }
-}
-
-impl Subscriber {
-    /// Whether the subscriber was close enough behind before the next commit. A commit may hold more entries than anyone
-    /// may fall behind, and arrives in one go: nobody is slow for not having read what did not exist a moment ago. Only
-    /// the bytes of a queue are bounded whatever came at once.
-    fn keeps_up(&self, subscribers: &AtomicUsize) -> bool {
-        let behind = self.sender.max_capacity() - self.sender.capacity();
-        if behind <= self.buffer {
-            return true;
-        }
-        self.behind.lagged.store(true, Ordering::Release);
-        subscribers.fetch_sub(1, Ordering::SeqCst);
-        false
-    }
-
-    /// Whether the subscriber stays.
-    fn deliver(&self, delivery: &Delivery, subscribers: &AtomicUsize) -> bool {
-        let size = delivery.envelope.len();
-        // Counted before it is sent, so that the receiver never takes off what is not there yet.
-        let behind = self.behind.bytes.fetch_add(size, Ordering::AcqRel);
-        let fits = behind == 0 || behind.saturating_add(size) <= BYTES_BEHIND_MAX;
-        if fits {
-            match self.sender.try_send(delivery.clone()) {
-                Ok(()) => return true,
-                Err(mpsc::error::TrySendError::Full(_)) => self.behind.lagged.store(true, Ordering::Release),
-                Err(mpsc::error::TrySendError::Closed(_)) => {}
-            }
-        } else {
-            self.behind.lagged.store(true, Ordering::Release);
-        }
-        subscribers.fetch_sub(1, Ordering::SeqCst);
-        false
     }
 }

@@ -17,6 +17,7 @@ mod engine;
 mod error;
 mod feed;
 mod gate;
+mod live;
 mod loader;
 mod observer;
 mod options;

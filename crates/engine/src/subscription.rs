@@ -11,7 +11,8 @@ use macp_ledger::{Checker, Corruption, Failure, Record, Store};
 use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 
-use crate::feed::{Delivery, Feed, Live};
+use crate::feed::{Delivery, Feed};
+use crate::live::Live;
 use crate::{Error, Lagged};
 
 /// Records read at once while catching up.
@@ -36,8 +37,9 @@ pub enum SubscriptionError {
     Engine(#[from] Error),
 }
 
-/// Reads up to the end of the history, joins the live feed, reads what was written in between, then goes live. The
-/// sequence of the last entry taken from the history tells which live ones it has already seen.
+/// Reads the history page by page, and is in the live feed before each: with the page that reaches the end there is no
+/// gap between the two, however much is written meanwhile. What has come live before a page is read is in the page, or
+/// in one after it. The sequence of the last entry taken from the history tells which live ones it has already seen.
 pub struct Subscription {
     feed: Arc<Feed>,
     store: Arc<dyn Store>,
@@ -51,7 +53,14 @@ pub struct Subscription {
     live: Option<Live>,
     caught_up: bool,
     /// A page of the history being read.
-    reading: Option<Reading<Vec<Record>>>,
+    reading: Option<Reading<Page>>,
+}
+
+/// What was read of the history at once.
+struct Page {
+    records: Vec<Record>,
+    /// Sequence of the last entry there was, before the page was read.
+    end: u64,
 }
 
 /// A read of the store that keeps its place in the line, whoever waits for it.
@@ -109,32 +118,27 @@ impl Subscription {
         delivery.sequence > read && delivery.ordinal > self.after_ordinal
     }
 
-    /// Reads one page. At the end of the history it joins the live feed and reads once more, to close the gap.
+    /// Reads one page.
     async fn catch_up(&mut self) -> Result<(), SubscriptionError> {
         // An ordinal never exceeds its sequence, so nothing wanted lies at or before the entry with that sequence.
         let after = self.checker.as_ref().map_or(self.after_ordinal.saturating_sub(1), Checker::sequence);
-        let mut page = self.page(after).await?.into_iter();
-        let Some(checker) = &mut self.checker else {
-            return match page.next() {
-                Some(before) => {
-                    self.checker = Some(Checker::resume(before.sequence, before.hash));
-                    Ok(())
-                }
-                None => self.rewind().await,
-            };
+        let Page { records, end } = self.page(after).await?;
+        let mut records = records.into_iter();
+        let checker = match &mut self.checker {
+            Some(checker) => checker,
+            none => match records.next() {
+                Some(before) => none.insert(Checker::resume(before.sequence, before.hash)),
+                None => return self.rewind().await,
+            },
         };
-        if page.len() == 0 {
-            if self.live.is_some() {
-                self.caught_up = true;
-            } else {
-                self.live = Some(self.feed.join(&self.session_id, self.buffer));
-            }
-        }
-        for record in page {
+        for record in records {
             let entry = checker.check(&record)?;
             let wanted = Delivery::from_entry(entry).filter(|delivery| delivery.ordinal > self.after_ordinal);
             self.ready.extend(wanted);
         }
+        // One that could not keep up with what came while it read this page has a gap, and reads on.
+        let has_lagged = self.live.as_ref().is_none_or(Live::has_lagged);
+        self.caught_up = checker.sequence() >= end && !has_lagged;
         Ok(())
     }
 
@@ -151,13 +155,25 @@ impl Subscription {
 
     /// The next page of the history. Reading it goes on when the caller stops waiting: whoever publishes on the stream
     /// that subscribes is called away all the time, and must not begin anew each time.
-    async fn page(&mut self, after: u64) -> Result<Vec<Record>, SubscriptionError> {
+    async fn page(&mut self, after: u64) -> Result<Page, SubscriptionError> {
         if self.reading.is_none() {
-            self.reading = Some(self.blocking(move |store, id| store.read(id, after, PAGE_RECORDS, PAGE_BYTES)));
+            self.join();
+            self.reading = Some(self.blocking(move |store, id| {
+                let end = store.head(id)?.map_or(0, |head| head.sequence);
+                Ok(Page { records: store.read(id, after, PAGE_RECORDS, PAGE_BYTES)?, end })
+            }));
         }
         let page = self.reading.as_mut().expect("begun above").await;
         self.reading = None;
         page
+    }
+
+    /// Is in the live feed from here on.
+    fn join(&mut self) {
+        match &mut self.live {
+            Some(live) if !live.has_lagged() => live.forget(),
+            live => *live = Some(self.feed.join(&self.session_id, self.buffer)),
+        }
     }
 
     /// Reads off the runtime's threads, when it is this subscriber's turn.

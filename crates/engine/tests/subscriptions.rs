@@ -154,3 +154,23 @@ async fn many_subscribers_at_once_share_a_few_reads() {
     let most = store.reads_most.load(Ordering::SeqCst);
     assert!((1..=4).contains(&most), "{most} at once");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_joins_a_session_that_never_rests_leaves_its_history_all_the_same() {
+    let store = Flaky::new(MemoryStore::new());
+    let engine = engine(store.clone(), Options { subscriber_buffer: 4096, ..Options::default() });
+    open_decision(&engine, "s").await;
+    talk(&engine, 0, 10).await;
+    let talker = {
+        let engine = engine.clone();
+        tokio::spawn(async move { talk(&engine, 10, 2_000).await })
+    };
+    let before = store.reads_all.load(Ordering::SeqCst);
+    let mut subscription = engine.subscribe("s", 0);
+    for expected in 1..=2_003 {
+        assert_eq!(next(&mut subscription).await.0, expected);
+    }
+    talker.await.expect("no panic");
+    let pages = store.reads_all.load(Ordering::SeqCst) - before;
+    assert!(pages <= 8, "what was said while it read was read too, in {pages} pages");
+}

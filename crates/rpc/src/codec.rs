@@ -40,6 +40,11 @@ where
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        ProstDecoder::new(BufferSettings::new(BUFFER_BYTES, GATHERED_BYTES))
+        decoder()
     }
+}
+
+/// Reads `U` in the way of all services here.
+pub fn decoder<U>() -> ProstDecoder<U> {
+    ProstDecoder::new(BufferSettings::new(BUFFER_BYTES, GATHERED_BYTES))
 }

@@ -7,6 +7,7 @@
 mod codec;
 mod frame;
 
+pub use codec::decoder;
 pub use frame::StreamFrame;
 
 /// `macp.v1.MACPRuntimeService`.

@@ -47,7 +47,10 @@ pub(super) fn initialize(ctx: &Context, request: &InitializeRequest) -> Result<I
     })
 }
 
+/// Only what works is told: where no standard session can be started, nothing is registered for one. Those that were
+/// started before can still be looked into.
 fn capabilities(ctx: &Context) -> Capabilities {
+    let registers = offers(ctx, Profile::Standard);
     Capabilities {
         sessions: Some(SessionsCapability { stream: true, list_sessions: true, watch_sessions: true }),
         cancellation: Some(CancellationCapability { cancel_session: true }),
@@ -56,7 +59,7 @@ fn capabilities(ctx: &Context) -> Capabilities {
         mode_registry: Some(ModeRegistryCapability { list_modes: true, list_changed: true }),
         roots: Some(RootsCapability { list_roots: true, list_changed: true }),
         policy_registry: Some(PolicyRegistryCapability {
-            register_policy: !ctx.settings.policies_read_only,
+            register_policy: registers && !ctx.settings.policies_read_only,
             list_policies: true,
             list_changed: true,
             rule_extensions: Vec::new(),
@@ -67,7 +70,7 @@ fn capabilities(ctx: &Context) -> Capabilities {
             signed: ctx.receipts.signing_key.is_some(),
         }),
         experimental: Some(ExperimentalCapabilities {
-            features: [("ext_mode_lifecycle".to_owned(), "true".to_owned())].into(),
+            features: registers.then(|| ("ext_mode_lifecycle".to_owned(), "true".to_owned())).into_iter().collect(),
         }),
     }
 }
@@ -84,7 +87,7 @@ fn supported_modes(ctx: &Context) -> Vec<String> {
     names
 }
 
-fn offers(ctx: &Context, profile: Profile) -> bool {
+pub(super) fn offers(ctx: &Context, profile: Profile) -> bool {
     match ctx.engine.limits().profile {
         ProfileSetting::Auto => true,
         ProfileSetting::Classic => profile == Profile::Classic,

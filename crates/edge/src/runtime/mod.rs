@@ -14,7 +14,7 @@ mod what_if;
 
 use std::sync::Arc;
 
-use macp_kernel::Input;
+use macp_kernel::{Input, Profile};
 use macp_rpc::StreamFrame;
 use macp_rpc::runtime::Service;
 use macp_wire::v1::*;
@@ -48,6 +48,25 @@ impl Runtime {
         send::send(&self.ctx, &access, request).await
     }
 
+    /// A stream, past the generated service.
+    pub(crate) async fn stream(
+        &self,
+        metadata: &MetadataMap,
+        requests: Streaming<StreamSessionRequest>,
+    ) -> Result<Attached<StreamFrame>, Status> {
+        let access = identity::access(&self.ctx, metadata).await.admitted()?;
+        Ok(stream::open(&self.ctx, access, requests))
+    }
+
+    /// Insists on the right to change the registries, which are those of standard sessions.
+    async fn administering<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        self.access(request).await.administering()?;
+        if discovery::offers(&self.ctx, Profile::Standard) {
+            return Ok(());
+        }
+        Err(Status::unimplemented("modes and policies are registered for standard sessions, and profile is classic"))
+    }
+
     async fn access<T>(&self, request: &Request<T>) -> Access {
         identity::access(&self.ctx, request.metadata()).await
     }
@@ -78,8 +97,8 @@ impl Service for Runtime {
         &self,
         request: Request<Streaming<StreamSessionRequest>>,
     ) -> Answer<Self::StreamSessionStream> {
-        let access = self.access(&request).await.admitted()?;
-        Ok(Response::new(stream::open(&self.ctx, access, request.into_inner())))
+        let (metadata, _extensions, requests) = request.into_parts();
+        self.stream(&metadata, requests).await.map(Response::new)
     }
 
     async fn get_session(&self, request: Request<GetSessionRequest>) -> Answer<GetSessionResponse> {
@@ -166,7 +185,7 @@ impl Service for Runtime {
 
     async fn register_ext_mode(&self, request: Request<RegisterExtModeRequest>) -> Answer<RegisterExtModeResponse> {
         let _timer = self.ctx.metrics.time(Rpc::RegisterExtMode);
-        self.access(&request).await.administering()?;
+        self.administering(&request).await?;
         modes::register(&self.ctx, request.into_inner()).await.map(Response::new)
     }
 
@@ -175,25 +194,25 @@ impl Service for Runtime {
         request: Request<UnregisterExtModeRequest>,
     ) -> Answer<UnregisterExtModeResponse> {
         let _timer = self.ctx.metrics.time(Rpc::UnregisterExtMode);
-        self.access(&request).await.administering()?;
+        self.administering(&request).await?;
         modes::unregister(&self.ctx, request.into_inner().mode).await.map(Response::new)
     }
 
     async fn promote_mode(&self, request: Request<PromoteModeRequest>) -> Answer<PromoteModeResponse> {
         let _timer = self.ctx.metrics.time(Rpc::PromoteMode);
-        self.access(&request).await.administering()?;
+        self.administering(&request).await?;
         modes::promote(&self.ctx, request.into_inner()).await.map(Response::new)
     }
 
     async fn register_policy(&self, request: Request<RegisterPolicyRequest>) -> Answer<RegisterPolicyResponse> {
         let _timer = self.ctx.metrics.time(Rpc::RegisterPolicy);
-        self.access(&request).await.administering()?;
+        self.administering(&request).await?;
         policies::register(&self.ctx, request.into_inner()).await.map(Response::new)
     }
 
     async fn unregister_policy(&self, request: Request<UnregisterPolicyRequest>) -> Answer<UnregisterPolicyResponse> {
         let _timer = self.ctx.metrics.time(Rpc::UnregisterPolicy);
-        self.access(&request).await.administering()?;
+        self.administering(&request).await?;
         policies::unregister(&self.ctx, request.into_inner().policy_id).await.map(Response::new)
     }
 

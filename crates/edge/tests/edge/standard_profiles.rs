@@ -141,5 +141,12 @@ async fn a_server_of_one_profile_refuses_the_other() {
     let modes = body(edge.runtime.clone().list_modes(ListModesRequest {}).await).expect("modes").modes;
     let names: Vec<_> = modes.iter().map(|mode| mode.mode.as_str()).collect();
     assert_eq!(names, [DECISION, "macp.mode.multi_round.v1"]);
+    let request = InitializeRequest { supported_protocol_versions: vec!["1.0".into()], ..InitializeRequest::default() };
+    let offered = body(edge.runtime.clone().initialize(request).await).expect("a greeting").capabilities.expect("some");
+    assert!(!offered.policy_registry.expect("told").register_policy);
+    assert!(offered.experimental.expect("told").features.is_empty());
+    let mode = RegisterExtModeRequest { mode_descriptor: Some(ModeDescriptor::default()) };
+    let status = edge.runtime.clone().register_ext_mode(authorized("alice", mode)).await.expect_err("for no session");
+    assert_eq!(status.code(), tonic::Code::Unimplemented);
     edge.shut_down().await;
 }

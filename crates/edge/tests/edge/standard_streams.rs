@@ -264,6 +264,23 @@ async fn std_strm_2_a_frame_is_one_thing_and_a_stream_is_for_one_session() {
 }
 
 #[tokio::test]
+async fn std_strm_1_without_a_credential_a_standard_session_is_not_to_be_had() {
+    let edge = Edge::start().await;
+    edge.decide(&sid(1)).await;
+    let named = Envelope { sender: "bob".into(), ..propose(&sid(1), "p1") };
+    for first in [subscribe(&sid(1), 0), frame(named)] {
+        let (frames, receiver) = mpsc::channel(1);
+        let deliveries = body(edge.runtime.clone().stream_session(ReceiverStream::new(receiver)).await);
+        let mut stream = Stream { frames, deliveries: deliveries.expect("a stream") };
+        stream.send(first).await;
+        let status = stream.status().await;
+        assert_eq!((status.code(), code(&status)), (Code::Unauthenticated, "UNAUTHENTICATED"));
+        assert!(status.message().contains("needs a credential"), "{}", status.message());
+    }
+    edge.shut_down().await;
+}
+
+#[tokio::test]
 async fn std_strm_7_a_subscriber_gets_history_and_then_what_happens() {
     let edge = Edge::start().await;
     edge.decide(&sid(1)).await;

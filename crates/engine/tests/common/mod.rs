@@ -76,6 +76,8 @@ pub struct Flaky<S> {
     /// Reads of histories under way, and the most there ever were at once.
     pub reads: AtomicUsize,
     pub reads_most: AtomicUsize,
+    /// Pages read so far.
+    pub reads_all: AtomicUsize,
     hold: Mutex<Hold>,
     changed: Condvar,
 }
@@ -96,6 +98,7 @@ impl<S> Flaky<S> {
             panics: false.into(),
             reads: 0.into(),
             reads_most: 0.into(),
+            reads_all: 0.into(),
             hold: Mutex::default(),
             changed: Condvar::new(),
         })
@@ -148,6 +151,7 @@ impl<S: Store> Around for Flaky<S> {
     fn read(&self, session_id: &str, after: u64, limit: usize, bytes_max: usize) -> Result<Vec<Record>, Failure> {
         let reads = self.reads.fetch_add(1, Ordering::SeqCst) + 1;
         self.reads_most.fetch_max(reads, Ordering::SeqCst);
+        self.reads_all.fetch_add(1, Ordering::SeqCst);
         // Long enough for others to come.
         std::thread::sleep(std::time::Duration::from_millis(1));
         let page = self.inner.read(session_id, after, limit, bytes_max);

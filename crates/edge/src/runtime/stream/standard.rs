@@ -18,7 +18,7 @@ use tonic::{Status, Streaming};
 
 use super::pipeline::{Answer, front, submit};
 use super::{Frame, invalid, next};
-use crate::access::Access;
+use crate::access::{Access, UNIDENTIFIED};
 use crate::ack::{Refusal, Subject};
 use crate::attached::Outlet;
 use crate::context::Context;
@@ -72,14 +72,15 @@ pub(super) async fn run(
             return Ok(());
         }
         tokio::select! {
-            // In this order, a stream that is always readable still hears its verdicts and deliveries.
+            // In this order, a stream that is always readable still hears its deliveries and verdicts, and a delivery does
+            // not look at all the rest first.
             biased;
-            () = &mut drained => return Err(status::shutting_down()),
+            delivery = delivery(&mut stream.bound) => outlet.send(delivery?).await,
             verdict = front(&mut stream.verdicts) => {
                 stream.verdicts.pop_front();
                 stream.heard(verdict).await?;
             }
-            delivery = delivery(&mut stream.bound) => outlet.send(delivery?).await,
+            () = &mut drained => return Err(status::shutting_down()),
             frame = next(&mut inbound), if reading && stream.has_room() => match frame? {
                 Some(frame) => stream.take(frame).await?,
                 None => reading = false,
@@ -193,7 +194,11 @@ impl Stream<'_> {
             return refused(Code::InvalidEnvelope, "this stream belongs to another session");
         }
         if !envelope.sender.is_empty() && self.access.identity() != Some(&envelope.sender) {
-            return refused(Code::Unauthenticated, "sender differs from the authenticated identity");
+            let message = match self.access.identity() {
+                Some(_) => "sender differs from the authenticated identity",
+                None => UNIDENTIFIED,
+            };
+            return refused(Code::Unauthenticated, message);
         }
         if self.bound.is_none() && !self.starting {
             self.bind(envelope).await?;
@@ -258,10 +263,14 @@ impl Stream<'_> {
         }
         let session = sessions::snapshot(self.ctx, &session_id).await?;
         let session: Snapshot = session.ok_or_else(|| status::session_not_found(&session_id))?;
-        if let Err(forbidden) = self.access.check_read(&session) {
+        if let Err(refused) = self.access.check_read(&session) {
+            // Without a credential nothing on this stream would be better received.
+            if self.access.identity().is_none() {
+                return Err(refused);
+            }
             let error = MacpError {
                 code: Code::Forbidden.as_str().to_owned(),
-                message: forbidden.message().to_owned(),
+                message: refused.message().to_owned(),
                 session_id: self.bound_id(),
                 ..MacpError::default()
             };
