@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use crate::trace_replay::TraceLine;
+use crate::trace_line::TraceLine;
 
 /// The file being written and its predecessors, `path.1` being the newest of them.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use macp_kernel::trace::{Event, TracedInput, TracedSignature};
 
 use crate::trace_file::TraceFiles;
-use crate::trace_replay::TraceLine;
+use crate::trace_line::TraceLine;
 
 /// Events that may wait to be written.
 const QUEUE_EVENTS_MAX: usize = 8_192;
@@ -184,14 +184,13 @@ impl Pen {
 
     /// Puts a line into the buffer, and the file before it aside if it is full. False when the line is lost.
     fn put(&mut self, line: &TraceLine, events: u64) -> bool {
-        let mut bytes = match serde_json::to_vec(line) {
+        let mut bytes = match line.to_bytes() {
             Ok(bytes) => bytes,
             Err(error) => {
-                self.failed(&error.into(), events);
+                self.failed(&error, events);
                 return false;
             }
         };
-        bytes.push(b'\n');
         if self.files.is_full(self.buffer.len(), bytes.len()) {
             self.flush();
             if let Err(error) = self.files.rotate() {

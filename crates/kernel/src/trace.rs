@@ -213,20 +213,56 @@ pub enum Comparison {
     /// An operational refusal: outside the replay boundary.
     Operational,
     /// Not everything before it is in the trace, so there is nothing to decide on.
-    Incomplete,
+    Incomplete(Missing),
     Different {
         expected: TracedVerdict,
         found: TracedVerdict,
     },
 }
 
+/// What of a session is not in the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The session began before the trace did.
+    Beginning,
+    /// The trace told how the session began, and then left something out.
+    Between(Gap),
+    /// More after a gap that was told.
+    Behind,
+}
+
+/// Where a trace leaves something out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The last entry of the session that the trace leads to, and the last ordinal.
+    pub sequence: u64,
+    pub ordinal: u64,
+    /// The trace itself says that something was not recorded meanwhile.
+    pub told: bool,
+}
+
 /// Decides the events of a trace again, in their order.
 #[derive(Debug, Default)]
 pub struct Replayer {
-    sessions: BTreeMap<String, Option<Session>>,
+    sessions: BTreeMap<String, Followed>,
+    losses: u64,
+}
+
+/// A session whose beginning the trace told.
+#[derive(Debug)]
+struct Followed {
+    session: Option<Session>,
+    /// How many losses the trace had told of when it last told of the session.
+    losses: u64,
+    behind_gap: bool,
 }
 
 impl Replayer {
+    /// Something was not recorded here, and the trace says so: a gap that is found later may be this one.
+    pub fn lose(&mut self) {
+        self.losses += 1;
+    }
+
     /// Decides one event again. An error means that the event itself is malformed.
     pub fn feed(&mut self, event: &Event) -> Result<Comparison, String> {
         if matches!(event.verdict, TracedVerdict::Rejected { operational: true, .. }) {
@@ -241,8 +277,8 @@ impl Replayer {
             Some(Ok(_)) => TracedVerdict::Relayed,
             Some(Err(rejection)) => (&rejection).into(),
             None => match self.decide(event, &command) {
-                Some(verdict) => verdict,
-                None => return Ok(Comparison::Incomplete),
+                Ok(verdict) => verdict,
+                Err(missing) => return Ok(Comparison::Incomplete(missing)),
             },
         };
         if found == event.verdict {
@@ -251,14 +287,42 @@ impl Replayer {
         Ok(Comparison::Different { expected: event.verdict.clone(), found })
     }
 
-    /// None when the trace does not tell how the session came to where it stood.
-    fn decide(&mut self, event: &Event, command: &Command) -> Option<TracedVerdict> {
-        let slot = self.sessions.entry(event.session_id.clone()).or_default();
-        if slot.as_ref().map_or(0, Session::sequence) != event.after_sequence {
-            return None;
+    /// An error when the trace does not tell how the session came to where it stood.
+    fn decide(&mut self, event: &Event, command: &Command) -> Result<TracedVerdict, Missing> {
+        let Some(followed) = self.sessions.get_mut(&event.session_id) else {
+            if event.after_sequence > 0 {
+                return Err(Missing::Beginning);
+            }
+            let mut session = None;
+            let verdict = again(&mut session, event, command);
+            if session.is_some() {
+                let followed = Followed { session, losses: self.losses, behind_gap: false };
+                self.sessions.insert(event.session_id.clone(), followed);
+            }
+            return Ok(verdict);
+        };
+        let (sequence, ordinal) = followed.session.as_ref().map_or((0, 0), |it| (it.sequence(), it.ordinal()));
+        if sequence == event.after_sequence {
+            let verdict = again(&mut followed.session, event, command);
+            followed.losses = self.losses;
+            // A session that was decided otherwise stands elsewhere from here on, which is no gap of its own.
+            followed.behind_gap = verdict != event.verdict;
+            return Ok(verdict);
         }
-        Some((&step(slot, command, event.at_ms, &event.limits).settled).into())
+        // Whoever is refused at the door hears so before the session is looked at.
+        if event.after_sequence == 0 && again(&mut None, event, command) == event.verdict {
+            return Ok(event.verdict.clone());
+        }
+        if followed.behind_gap {
+            return Err(Missing::Behind);
+        }
+        followed.behind_gap = true;
+        Err(Missing::Between(Gap { sequence, ordinal, told: followed.losses != self.losses }))
     }
+}
+
+fn again(session: &mut Option<Session>, event: &Event, command: &Command) -> TracedVerdict {
+    (&step(session, command, event.at_ms, &event.limits).settled).into()
 }
 
 fn decode<M: Message + Default>(text: &str) -> Result<M, String> {

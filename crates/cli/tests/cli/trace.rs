@@ -74,7 +74,43 @@ fn a_trace_cut_off_by_a_kill_replays_up_to_there() {
     let bytes = std::fs::read(&trace).unwrap();
     std::fs::write(&trace, &bytes[..bytes.len() - 10]).unwrap();
     let report = macp(&["--json", "replay", &trace]).exits(0).value();
-    assert_eq!(report["report"]["trace"]["torn"], true, "{report}");
+    assert_eq!(report["report"]["trace"]["torn"], 1, "{report}");
     assert_eq!(report["report"]["trace"]["same"], 9, "{report}");
     assert!(macp(&["replay", &trace]).exits(0).stdout.contains("cut off"));
+}
+
+#[test]
+fn replay_2_a_line_taken_out_of_a_trace_is_found() {
+    let place = tempfile::tempdir().unwrap();
+    let trace = record(place.path());
+    let text = std::fs::read_to_string(&trace).unwrap();
+    let is_second_entry =
+        |line: &str| line.contains(r#""after_sequence":1,"#) && line.contains(r#""verdict":"accepted""#);
+    let line = text.lines().position(is_second_entry).expect("it is recorded");
+    let kept: String = text.split_inclusive('\n').enumerate().filter(|(at, _)| *at != line).map(|(_, it)| it).collect();
+    std::fs::write(&trace, kept).unwrap();
+
+    let values = macp(&["--json", "replay", &trace]).exits(1).values();
+    let gap = &values[0]["gap"];
+    assert_eq!((gap["session_id"].as_str(), gap["known_sequence"].as_u64()), (Some("s1"), Some(1)), "{gap}");
+    assert_eq!(gap["known_ordinal"], 1, "{gap}");
+    let report = &values[1]["report"];
+    assert_eq!((report["verdict"].as_str(), report["trace"]["earlier"].as_u64()), (Some("incomplete"), Some(0)));
+    let told = macp(&["replay", &trace]).exits(1).stdout;
+    assert!(told.contains("session s1, after entry 2: the trace leads only to entry 1, ordinal 1"), "{told}");
+    assert!(told.contains("INCOMPLETE: ") && told.contains("1 gap that the trace does not explain"), "{told}");
+}
+
+#[test]
+fn a_trace_of_which_nothing_can_be_compared_is_no_match() {
+    let place = tempfile::tempdir().unwrap();
+    let trace = record(place.path());
+    let text = std::fs::read_to_string(&trace).unwrap();
+    let is_later = |line: &&str| line.starts_with(r#"{"format""#) || line.contains(r#""after_sequence":2,"#);
+    let kept: String = text.split_inclusive('\n').filter(is_later).collect();
+    std::fs::write(&trace, kept).unwrap();
+    let report = macp(&["--json", "replay", &trace]).exits(1).value();
+    assert_eq!(report["report"]["verdict"], "nothing_compared", "{report}");
+    let told = macp(&["replay", &trace]).exits(1).stdout;
+    assert!(told.starts_with("NOTHING COMPARED: ") && told.contains("of sessions begun before the trace"), "{told}");
 }

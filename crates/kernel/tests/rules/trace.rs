@@ -1,6 +1,6 @@
 //! REPLAY-2 and the operational part of REPLAY-5: recorded traces, refusals included.
 
-use macp_kernel::trace::{Comparison, Event, Replayer, TracedInput, TracedVerdict};
+use macp_kernel::trace::{Comparison, Event, Gap, Missing, Replayer, TracedInput, TracedVerdict};
 use macp_kernel::{Caller, Credential, SignatureCheck};
 use macp_wire::history::v1::RecordedSignature;
 use macp_wire::v1::Envelope;
@@ -44,6 +44,12 @@ fn eventful() -> World {
     world.send(other(contribute("bob", "m2", "x")));
     world.expire("s2");
     world
+}
+
+/// What became history of the first session.
+fn accepted() -> Vec<Event> {
+    let is_accepted = |event: &Event| event.session_id == SESSION && event.verdict == TracedVerdict::Accepted;
+    eventful().trace.into_iter().filter(is_accepted).collect()
 }
 
 #[test]
@@ -119,7 +125,7 @@ fn replay_2_a_session_that_is_not_all_there_is_not_compared() {
         let ambient = event.verdict == TracedVerdict::Relayed;
         let operational = matches!(event.verdict, TracedVerdict::Rejected { operational: true, .. });
         if !ambient && !operational {
-            assert_eq!(comparison, Comparison::Incomplete, "{event:?}");
+            assert_eq!(comparison, Comparison::Incomplete(Missing::Beginning), "{event:?}");
         }
     }
 }
@@ -129,7 +135,47 @@ fn replay_2_a_session_that_is_not_all_there_is_not_compared() {
 fn replay_2_a_second_start_is_not_taken_for_the_first() {
     let mut world = World::started(start());
     world.send(Envelope { message_id: "second".into(), ..start() });
-    assert_eq!(Replayer::default().feed(&world.trace[1]), Ok(Comparison::Incomplete));
+    assert_eq!(Replayer::default().feed(&world.trace[1]), Ok(Comparison::Incomplete(Missing::Beginning)));
+}
+
+/// Entries that the trace passed over are named once, by what it had told before.
+#[test]
+fn replay_2_a_gap_inside_a_trace_is_named() {
+    let accepted = accepted();
+    for told in [false, true] {
+        let mut replayer = Replayer::default();
+        assert_eq!(replayer.feed(&accepted[0]), Ok(Comparison::Same));
+        if told {
+            replayer.lose();
+        }
+        let gap = Gap { sequence: 1, ordinal: 1, told };
+        assert_eq!(replayer.feed(&accepted[2]), Ok(Comparison::Incomplete(Missing::Between(gap))));
+        assert_eq!(replayer.feed(&accepted[3]), Ok(Comparison::Incomplete(Missing::Behind)));
+        // What was passed over comes after all, and everything is there again.
+        assert_eq!(replayer.feed(&accepted[1]), Ok(Comparison::Same));
+        assert_eq!(replayer.feed(&accepted[2]), Ok(Comparison::Same));
+    }
+}
+
+/// A loss that was told before the session was last heard of explains nothing about it.
+#[test]
+fn replay_2_an_old_loss_excuses_no_gap() {
+    let accepted = accepted();
+    let mut replayer = Replayer::default();
+    replayer.lose();
+    assert_eq!(replayer.feed(&accepted[0]), Ok(Comparison::Same));
+    let gap = Gap { sequence: 1, ordinal: 1, told: false };
+    assert_eq!(replayer.feed(&accepted[2]), Ok(Comparison::Incomplete(Missing::Between(gap))));
+}
+
+#[test]
+fn replay_2_what_comes_after_a_difference_is_no_gap() {
+    let mut accepted = accepted();
+    let mut replayer = Replayer::default();
+    assert_eq!(replayer.feed(&accepted[0]), Ok(Comparison::Same));
+    accepted[1].limits.payload_bytes_max = 0;
+    assert!(matches!(replayer.feed(&accepted[1]), Ok(Comparison::Different { .. })));
+    assert_eq!(replayer.feed(&accepted[2]), Ok(Comparison::Incomplete(Missing::Behind)));
 }
 
 #[test]

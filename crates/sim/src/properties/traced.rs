@@ -19,7 +19,7 @@ impl Traced {
             .map_err(|error| Property::Traced.violated(format!("malformed event: {error}")))?;
         let fits = match comparison {
             Comparison::Same | Comparison::Operational => true,
-            Comparison::Incomplete => self.has_gaps,
+            Comparison::Incomplete(_) => self.has_gaps,
             Comparison::Different { .. } => false,
         };
         Property::Traced.holds(fits, || format!("{comparison:?} for {event:?}"))
