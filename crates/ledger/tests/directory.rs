@@ -124,6 +124,22 @@ fn a_newer_schema_is_refused_untouched() {
     assert_eq!(std::fs::read(directory.path().join(DATABASE_FILE)).unwrap(), before);
 }
 
+/// No version of ours ever left a database of version 0 behind.
+#[test]
+fn a_schema_of_no_version_is_refused_untouched() {
+    for version in [0, -1] {
+        let directory = TempDir::new().unwrap();
+        drop(SqliteStore::open(directory.path()).unwrap());
+        raw(directory.path()).pragma_update(None, "user_version", version).unwrap();
+        let before = std::fs::read(directory.path().join(DATABASE_FILE)).unwrap();
+        for failure in [refused(directory.path()), SqliteStore::open_read_only(directory.path()).unwrap_err()] {
+            assert_eq!(failure.kind(), FailureKind::SchemaVersion { found: version, supported: 1 });
+            assert!(failure.to_string().contains("too old to migrate"), "{failure}");
+        }
+        assert_eq!(std::fs::read(directory.path().join(DATABASE_FILE)).unwrap(), before);
+    }
+}
+
 /// Version 1 grew before it was released: a database may have the number and not the tables.
 #[test]
 fn a_schema_that_lacks_a_table_is_refused_untouched() {
