@@ -1,13 +1,18 @@
 //! The files of a trace: whole lines only, rotated by size, the oldest deleted.
 //!
-//! A write that fails half way is taken back, so that a disk that was full for a while leaves a gap and not a torn
-//! line in the middle of a file.
+//! A server goes on with the trace that is there, so that starting it again and again costs no record. A write that
+//! fails half way is taken back, so that a disk that was full for a while leaves a gap and not a torn line in the middle
+//! of a file.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use crate::trace_line::TraceLine;
+use crate::trace_line::{Kind, TraceLine};
+use crate::trace_reader::rotated;
+
+/// Bytes looked at at once in search of the end of the last whole line.
+const BLOCK_BYTES: u64 = 64 * 1024;
 
 /// The file being written and its predecessors, `path.1` being the newest of them.
 #[derive(Debug)]
@@ -25,10 +30,21 @@ pub(crate) struct TraceFiles {
 }
 
 impl TraceFiles {
-    /// Starts a new file; what was there is rotated away.
-    pub(crate) fn create(path: PathBuf, bytes_max: u64, files_max: usize) -> io::Result<TraceFiles> {
-        let (file, header) = begin(&path, files_max)?;
-        Ok(TraceFiles { path, bytes_max, files_max, file, header, written: header, torn: false })
+    /// Goes on with the trace that is there, or begins one. Whatever is no trace is refused and left as it is.
+    pub(crate) fn open(path: PathBuf, bytes_max: u64, files_max: usize) -> io::Result<TraceFiles> {
+        let header = TraceLine::header().to_bytes()?.len() as u64;
+        check_rotated(&path)?;
+        let (file, written) = match go_on(&path)? {
+            Some(there) => there,
+            None => (begin(&path, files_max)?, header),
+        };
+        let mut files = TraceFiles { path, bytes_max, files_max, file, header, written, torn: false };
+        let start = TraceLine::Start {}.to_bytes()?;
+        if files.is_full(0, start.len()) {
+            files.rotate()?;
+        }
+        files.write(&start)?;
+        Ok(files)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -65,47 +81,124 @@ impl TraceFiles {
     }
 
     pub(crate) fn rotate(&mut self) -> io::Result<()> {
-        (self.file, self.header) = begin(&self.path, self.files_max)?;
+        self.file = begin(&self.path, self.files_max)?;
         self.written = self.header;
         self.torn = false;
         Ok(())
     }
 }
 
-/// Moves every file one place on; the oldest falls off.
-fn shift(path: &Path, files_max: usize) -> io::Result<()> {
-    let numbered = |number: usize| beside(path, &number.to_string());
-    if !path.exists() {
-        return Ok(());
+/// The trace that is there, open behind its last whole line, and how long it is up to there. None if there is none.
+fn go_on(path: &Path) -> io::Result<Option<(File, u64)>> {
+    let mut file = match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => OpenOptions::new().read(true).write(true).open(path)?,
+        // Whoever reads a pipe reads it from its beginning.
+        Ok(_) => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let kind = check(&file)?;
+    lock(&file)?;
+    if kind == Kind::Empty {
+        file.write_all(&TraceLine::header().to_bytes()?)?;
     }
-    for number in (1..files_max.saturating_sub(1)).rev() {
-        if numbered(number).exists() {
-            std::fs::rename(numbered(number), numbered(number + 1))?;
+    let end = end_of_lines(&mut file)?;
+    file.set_len(end)?;
+    file.seek(SeekFrom::Start(end))?;
+    Ok(Some((file, end)))
+}
+
+/// Two servers that write one trace would write over each other's lines.
+fn lock(file: &File) -> io::Result<()> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => {
+            let text = "another process records into it; name another file";
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, text))
         }
+        Err(TryLockError::Error(error)) => Err(error),
     }
-    if files_max > 1 {
-        std::fs::rename(path, numbered(1))?;
+}
+
+/// Rotating renames these and at last deletes them, so they have to be ours as well.
+fn check_rotated(path: &Path) -> io::Result<()> {
+    for number in 1.. {
+        let rotated = rotated(path, number);
+        match File::open(&rotated) {
+            Ok(file) => check(&file).map_err(|error| {
+                io::Error::new(error.kind(), format!("{} stands beside it: {error}", rotated.display()))
+            })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            Err(error) => return Err(error),
+        };
     }
     Ok(())
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{suffix}"));
-    PathBuf::from(name)
+/// Refuses what is neither a trace nor empty.
+fn check(file: &File) -> io::Result<Kind> {
+    let refused = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    match Kind::of(file)? {
+        Kind::Foreign => refused("it holds something else than a trace; name another file, or move it away".to_owned()),
+        Kind::OtherVersion(found) => {
+            refused(format!("it is a trace of format {found}, which this program does not write; name another file"))
+        }
+        kind @ (Kind::Empty | Kind::Trace) => Ok(kind),
+    }
 }
 
-/// A new file with its header in the place of the one before it, and how long the header is.
+/// Where the last whole line ends.
+fn end_of_lines(file: &mut File) -> io::Result<u64> {
+    let mut end = file.seek(SeekFrom::End(0))?;
+    let mut block = Vec::new();
+    while end > 0 {
+        let begin = end.saturating_sub(BLOCK_BYTES);
+        file.seek(SeekFrom::Start(begin))?;
+        block.clear();
+        Read::take(&mut *file, end - begin).read_to_end(&mut block)?;
+        if let Some(at) = block.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(begin + at as u64 + 1);
+        }
+        end = begin;
+    }
+    Ok(0)
+}
+
+/// Moves every file one place on; the oldest falls off, and so do those that were kept under a larger number.
+fn shift(path: &Path, files_max: usize) -> io::Result<()> {
+    if !path.exists() {
+        return Ok(());
+    }
+    for number in (1..files_max.saturating_sub(1)).rev() {
+        if rotated(path, number).exists() {
+            std::fs::rename(rotated(path, number), rotated(path, number + 1))?;
+        }
+    }
+    if files_max > 1 {
+        std::fs::rename(path, rotated(path, 1))?;
+    }
+    for number in files_max.. {
+        match std::fs::remove_file(rotated(path, number)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            removed => removed?,
+        }
+    }
+    Ok(())
+}
+
+/// A new file with its header in the place of the one before it.
 ///
 /// It is begun under another name: on a full disk not even a header can be written, and no file that is whole may fall
 /// off for one that cannot be begun.
-fn begin(path: &Path, files_max: usize) -> io::Result<(File, u64)> {
+fn begin(path: &Path, files_max: usize) -> io::Result<File> {
     if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         // Whoever reads a pipe reads it under its name.
         return write_header(path);
     }
-    let new = beside(path, "new");
-    let begun = write_header(&new);
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let new = PathBuf::from(new);
+    let begun = write_header(&new).and_then(|file| lock(&file).map(|()| file));
     if begun.is_err() {
         // What is left of it takes room that is wanted; the next attempt would overwrite it.
         let _ = std::fs::remove_file(&new);
@@ -117,16 +210,14 @@ fn begin(path: &Path, files_max: usize) -> io::Result<(File, u64)> {
 }
 
 /// Payloads are nobody else's business, so only the owner reads the file.
-fn write_header(path: &Path) -> io::Result<(File, u64)> {
+fn write_header(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).write(true).truncate(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(path)?;
-    let mut header = serde_json::to_vec(&TraceLine::header())?;
-    header.push(b'\n');
-    file.write_all(&header)?;
-    Ok((file, header.len() as u64))
+    file.write_all(&TraceLine::header().to_bytes()?)?;
+    Ok(file)
 }
 
 #[cfg(all(test, unix))]
@@ -140,11 +231,16 @@ mod tests {
         names
     }
 
+    fn contents(directory: &Path) -> Vec<(String, Vec<u8>)> {
+        let read = |name: String| (name.clone(), std::fs::read(directory.join(name)).unwrap());
+        names(directory).into_iter().map(read).collect()
+    }
+
     #[test]
     fn a_file_that_cannot_be_begun_costs_no_other() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("trace");
-        let mut files = TraceFiles::create(path.clone(), 1, 3).unwrap();
+        let mut files = TraceFiles::open(path.clone(), 1, 3).unwrap();
         for line in ["first\n", "second\n", "third\n"] {
             files.write(line.as_bytes()).unwrap();
             files.rotate().unwrap();
@@ -166,5 +262,70 @@ mod tests {
         files.rotate().unwrap();
         assert_eq!(names(directory.path()), ["trace", "trace.1", "trace.2"]);
         assert!(std::fs::read(directory.path().join("trace.1")).unwrap().ends_with(b"fourth\nfifth\n"));
+    }
+
+    #[test]
+    fn starting_again_goes_on_behind_the_last_whole_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("trace");
+        for (round, torn) in [&b""[..], b"{\"event\":", &[b'x'; 200_000]].into_iter().enumerate() {
+            let mut files = TraceFiles::open(path.clone(), 1 << 20, 3).unwrap();
+            files.write(format!("line {round}\n").as_bytes()).unwrap();
+            drop(files);
+            let mut left = OpenOptions::new().append(true).open(&path).unwrap();
+            left.write_all(torn).unwrap();
+        }
+        let mut files = TraceFiles::open(path.clone(), 1 << 20, 3).unwrap();
+        files.write(b"last\n").unwrap();
+        assert_eq!(names(directory.path()), ["trace"]);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let recorded: Vec<&str> = text.lines().skip(1).filter(|line| *line != "{\"start\":{}}").collect();
+        assert_eq!(recorded, ["line 0", "line 1", "line 2", "last"]);
+        assert_eq!(text.lines().count(), 1 + 4 + 4, "every start is told: {text}");
+        assert_eq!(files.written, text.len() as u64);
+    }
+
+    #[test]
+    fn what_is_no_trace_is_refused_and_left_as_it_is() {
+        let foreign: [(&str, &str); 3] =
+            [("trace", "a letter"), ("trace.2", "a letter\n"), ("trace", "{\"format\":\"macp-trace/2\"}\n")];
+        for (name, text) in foreign {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("trace");
+            let mut files = TraceFiles::open(path.clone(), 1 << 20, 4).unwrap();
+            files.rotate().unwrap();
+            files.rotate().unwrap();
+            drop(files);
+            std::fs::write(directory.path().join(name), text).unwrap();
+            let before = contents(directory.path());
+            let error = TraceFiles::open(path, 1 << 20, 4).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+            assert!(error.to_string().contains("name another file"), "{error}");
+            assert_eq!(contents(directory.path()), before);
+        }
+    }
+
+    #[test]
+    fn a_trace_has_one_writer() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("trace");
+        let mut files = TraceFiles::open(path.clone(), 1 << 20, 2).unwrap();
+        assert_eq!(TraceFiles::open(path.clone(), 1 << 20, 2).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+        files.rotate().unwrap();
+        assert_eq!(TraceFiles::open(path.clone(), 1 << 20, 2).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+        drop(files);
+        TraceFiles::open(path, 1 << 20, 2).unwrap();
+    }
+
+    #[test]
+    fn a_lower_number_of_files_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("trace");
+        let mut files = TraceFiles::open(path.clone(), 1 << 20, 6).unwrap();
+        (0..5).for_each(|_| files.rotate().unwrap());
+        drop(files);
+        assert_eq!(names(directory.path()).len(), 6);
+        TraceFiles::open(path, 1 << 20, 2).unwrap().rotate().unwrap();
+        assert_eq!(names(directory.path()), ["trace", "trace.1"]);
     }
 }

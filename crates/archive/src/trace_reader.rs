@@ -67,6 +67,8 @@ impl TraceReader {
             match Kind::of(&file).map_err(io)? {
                 Kind::Trace => {}
                 Kind::OtherVersion(found) => return Err(TraceError::Version { path, found }),
+                // A machine that went down may leave a file without its lines.
+                Kind::Empty if number > 0 => continue,
                 Kind::Empty | Kind::Foreign => return Err(TraceError::Format { path }),
             }
             let is_known = |(_, known): &(PathBuf, File)| is_same(known, &file);

@@ -63,9 +63,9 @@ impl Counters {
 }
 
 impl TraceWriter {
-    /// Starts a new file at `path`; what was there is rotated away.
+    /// Goes on with the trace at `path`, or begins one. A file that is no trace is refused and left as it is.
     pub fn create(path: &Path, bytes_per_file_max: u64, files_max: usize) -> io::Result<TraceWriter> {
-        let files = TraceFiles::create(path.to_owned(), bytes_per_file_max, files_max)?;
+        let files = TraceFiles::open(path.to_owned(), bytes_per_file_max, files_max)?;
         let (queue, events) = sync_channel(QUEUE_EVENTS_MAX);
         let counters = Arc::new(Counters::default());
         let pen = Pen::new(files, Arc::clone(&counters));
@@ -155,31 +155,41 @@ impl Pen {
     fn run(mut self, events: &Receiver<Box<Event>>) {
         loop {
             let next = events.recv_timeout(FLUSH_AFTER);
-            self.tell_gap();
+            let is_told = self.tell_gap();
             match next {
                 Ok(event) => {
                     let bytes = size(&event);
-                    self.put(&TraceLine::Event(event), 1);
+                    if is_told {
+                        self.put(&TraceLine::Event(event), 1);
+                    } else {
+                        // What comes after a gap is told after the gap, or not at all.
+                        self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+                    }
                     self.counters.release(bytes);
                     if self.buffer.len() >= BUFFER_BYTES || self.buffered_since.elapsed() >= FLUSH_AFTER {
                         self.flush();
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => self.flush(),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.flush();
+                }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         self.flush();
     }
 
-    fn tell_gap(&mut self) {
+    /// False when there is a gap that cannot be told yet.
+    fn tell_gap(&mut self) -> bool {
         let dropped = self.counters.dropped.load(Ordering::Relaxed);
-        if dropped > self.telling {
-            let line = TraceLine::Lost { lost: dropped - self.telling };
-            if self.put(&line, 0) {
-                self.telling = dropped;
-            }
+        if dropped == self.telling {
+            return true;
         }
+        let is_told = self.put(&TraceLine::Lost { lost: dropped - self.telling }, 0);
+        if is_told {
+            self.telling = dropped;
+        }
+        is_told
     }
 
     /// Puts a line into the buffer, and the file before it aside if it is full. False when the line is lost.
@@ -192,7 +202,10 @@ impl Pen {
             }
         };
         if self.files.is_full(self.buffer.len(), bytes.len()) {
-            self.flush();
+            if !self.flush() {
+                self.counters.dropped.fetch_add(events, Ordering::Relaxed);
+                return false;
+            }
             if let Err(error) = self.files.rotate() {
                 self.failed(&error, events);
                 return false;
@@ -206,21 +219,23 @@ impl Pen {
         true
     }
 
-    fn flush(&mut self) {
+    /// False when what was in the buffer is lost.
+    fn flush(&mut self) -> bool {
         if self.buffer.is_empty() {
-            return;
+            return true;
         }
         let written = self.files.write(&self.buffer);
         self.buffer.clear();
         let events = std::mem::take(&mut self.buffered);
-        match written {
+        match &written {
             Ok(()) => self.told = self.telling,
             Err(error) => {
                 // Gaps that only the lost lines told of are told again.
                 self.telling = self.told;
-                self.failed(&error, events);
+                self.failed(error, events);
             }
         }
+        written.is_ok()
     }
 
     /// Counts what was lost, and complains.

@@ -56,7 +56,7 @@ fn a_changed_verdict_is_named() {
     let mut lines = Vec::new();
     let report = replay_trace(&path, &mut |finding| lines.push(finding.place.line)).expect("a trace");
     assert_eq!(report.different, 1);
-    assert_eq!(lines, [6], "the header is line 1");
+    assert_eq!(lines, [7], "the header is line 1, the start of the server line 2");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_gap_that_the_trace_tells_of_is_no_finding_against_it() {
     let rest = directory.path().join("rest");
     // The early vote, and the proposal that became history.
     write(&rest, recorded.drain(2..));
-    text.extend(std::fs::read_to_string(&rest).expect("text").lines().skip(1).flat_map(|line| [line, "\n"]));
+    text.extend(std::fs::read_to_string(&rest).expect("text").lines().skip(2).flat_map(|line| [line, "\n"]));
     std::fs::write(&path, text).expect("written");
     let mut found = Vec::new();
     let report = replay_trace(&path, &mut |finding| found.push(finding.to_string())).expect("a trace");
@@ -147,6 +147,26 @@ fn rotated_files_are_read_as_one_trace() {
     let report = replay_trace(&path, &mut |_| {}).expect("a trace");
     assert_eq!(report.verdict(), TraceVerdict::Incomplete, "{report:?}");
     assert!(report.gaps > 0, "{report:?}");
+}
+
+#[test]
+fn a_trace_goes_on_after_a_restart_and_tells_of_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("trace.jsonl");
+    let recorded = events("s");
+    for event in &recorded {
+        write(&path, [event.clone()]);
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).expect("readable").count(), 1, "starting costs no file");
+    let report = replay_trace(&path, &mut |finding| panic!("{finding}")).expect("a trace");
+    assert_eq!((report.files, report.events, report.same), (1, 8, 8), "{report:?}");
+
+    // A kill loses what was not written yet, and whoever reads on learns of the start.
+    let other = directory.path().join("other.jsonl");
+    write(&other, recorded[..1].to_vec());
+    write(&other, recorded[3..].to_vec());
+    let report = replay_trace(&other, &mut |_| {}).expect("a trace");
+    assert_eq!((report.gaps, report.gaps_told), (0, 1), "{report:?}");
 }
 
 #[test]
@@ -210,7 +230,7 @@ fn a_line_cut_off_by_a_kill_is_told_and_the_rest_replays() {
     let mut damaged = whole[..last + 20].to_vec();
     damaged.push(b'\n');
     std::fs::write(&path, damaged).expect("written");
-    assert!(matches!(replay_trace(&path, &mut |_| {}), Err(TraceError::Line { line: 9, .. })));
+    assert!(matches!(replay_trace(&path, &mut |_| {}), Err(TraceError::Line { line: 10, .. })));
 }
 
 #[test]

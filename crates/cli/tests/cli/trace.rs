@@ -45,6 +45,38 @@ fn replay_2_a_recorded_trace_gets_the_same_verdicts() {
 }
 
 #[test]
+fn a_trace_goes_on_when_the_server_is_started_again() {
+    let place = tempfile::tempdir().unwrap();
+    let trace = place.path().join("trace.jsonl").to_str().unwrap().to_owned();
+    let data = place.path().join("data").to_str().unwrap().to_owned();
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--data", &data, "--audit", &trace, "--audit-max-files", "2"];
+    for round in 0..4 {
+        let server = Server::with(command().args(serve));
+        decide(&server, &format!("s{round}"), round % 2 == 0);
+        assert!(server.terminate().success());
+    }
+    assert!(!place.path().join("trace.jsonl.1").exists(), "a start is no reason for a new file");
+    let report = macp(&["--json", "replay", &trace]).exits(0).value();
+    let report = &report["report"]["trace"];
+    assert_eq!((&report["events"], &report["same"]), (&serde_json::json!(14), &serde_json::json!(14)), "{report}");
+}
+
+#[test]
+fn a_file_that_is_no_trace_is_not_written_into() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("letter");
+    std::fs::write(&file, "dear friend\n").unwrap();
+    for _ in 0..2 {
+        let refused =
+            macp(&["serve", "--memory", "--listen", "127.0.0.1:0", "--audit", file.to_str().unwrap()]).exits(2);
+        let told = refused.stderr.contains("letter") && refused.stderr.contains("something else than a trace");
+        assert!(told, "{refused:?}");
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "dear friend\n");
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
+}
+
+#[test]
 fn replay_2_a_changed_trace_is_found() {
     let place = tempfile::tempdir().unwrap();
     let trace = record(place.path());
