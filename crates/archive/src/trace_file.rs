@@ -51,8 +51,16 @@ impl TraceFiles {
         &self.path
     }
 
-    /// Whether a line belongs into a new file, after so many bytes that are still to be written into this one. Every
-    /// file takes at least one line.
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
+    /// Whether there is room for a line in a file of its own.
+    pub(crate) fn fits(&self, line: usize) -> bool {
+        self.header + line as u64 <= self.bytes_max
+    }
+
+    /// Whether a line that fits belongs into a new file, after so many bytes that are still to be written into this one.
     pub(crate) fn is_full(&self, pending: usize, line: usize) -> bool {
         let before = self.written + pending as u64;
         before > self.header && before + line as u64 > self.bytes_max

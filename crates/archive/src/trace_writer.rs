@@ -2,7 +2,7 @@
 //!
 //! What waits to be written is bounded by count and by bytes, and files by size and number, so that a flood of bad
 //! requests can fill neither the memory nor the disk. Events that find no room or cannot be written are counted, and
-//! the gap is written down as such.
+//! the gap is written down as such; so is an event that is larger than a file may be.
 
 use std::io;
 use std::path::Path;
@@ -136,6 +136,7 @@ struct Pen {
     told: u64,
     telling: u64,
     complaints: Complaints,
+    complaints_of_size: Complaints,
 }
 
 impl Pen {
@@ -149,6 +150,7 @@ impl Pen {
             told: 0,
             telling: 0,
             complaints: Complaints::default(),
+            complaints_of_size: Complaints::default(),
         }
     }
 
@@ -201,6 +203,10 @@ impl Pen {
                 return false;
             }
         };
+        if !self.files.fits(bytes.len()) {
+            self.left_out(bytes.len(), events);
+            return false;
+        }
         if self.files.is_full(self.buffer.len(), bytes.len()) {
             if !self.flush() {
                 self.counters.dropped.fetch_add(events, Ordering::Relaxed);
@@ -238,6 +244,18 @@ impl Pen {
         written.is_ok()
     }
 
+    /// An event that no file may hold: the bound on the disk is worth more than the event.
+    fn left_out(&mut self, bytes: usize, events: u64) {
+        self.counters.dropped.fetch_add(events, Ordering::Relaxed);
+        if let Some(silent) = self.complaints_of_size.due(Instant::now()) {
+            let (path, audit_max_bytes) = (self.files.path().display(), self.files.bytes_max());
+            tracing::warn!(
+                %path, bytes, audit_max_bytes, not_logged = silent,
+                "an event is larger than a file of the trace may be and is left out; raise audit_max_bytes to record it"
+            );
+        }
+    }
+
     /// Counts what was lost, and complains.
     fn failed(&mut self, error: &io::Error, events: u64) {
         self.counters.dropped.fetch_add(events, Ordering::Relaxed);
@@ -249,7 +267,7 @@ impl Pen {
     }
 }
 
-/// Keeps a failing disk from filling the log as well.
+/// Keeps what goes on failing from filling the log as well.
 #[derive(Debug, Default)]
 struct Complaints {
     last: Option<Instant>,

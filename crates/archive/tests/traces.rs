@@ -198,6 +198,30 @@ fn a_flood_cannot_fill_the_disk() {
 }
 
 #[test]
+fn an_event_larger_than_a_file_may_be_is_left_out_and_told() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("trace.jsonl");
+    let writer = TraceWriter::create(&path, 10_000, 2).expect("a file");
+    let large = command(envelope("s", "Vote", "large", "bob", &[b'x'; 20_000]), SignatureCheck::Absent);
+    let verdict = TracedVerdict::Rejected { code: "SESSION_NOT_FOUND".into(), operational: false };
+    let large = Event::new(AT, "s", 0, &large, &Limits::default(), verdict);
+    let mut recorded = events("s");
+    recorded.truncate(4);
+    for event in &recorded {
+        writer.record(large.clone());
+        writer.record(event.clone());
+    }
+    writer.finish();
+    assert_eq!(writer.dropped(), 4);
+    let sizes =
+        std::fs::read_dir(directory.path()).expect("readable").map(|entry| entry.unwrap().metadata().unwrap().len());
+    let sizes: Vec<u64> = sizes.collect();
+    assert!(sizes.len() <= 2 && sizes.iter().all(|size| *size <= 10_000), "{sizes:?}");
+    let report = replay_trace(&path, &mut |finding| panic!("{finding}")).expect("a trace");
+    assert_eq!((report.same, report.lost), (4, 4), "{report:?}");
+}
+
+#[test]
 fn other_files_are_no_traces() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("no-trace");

@@ -13,7 +13,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         set!(|draft, value| draft.audit_file = Some(PathBuf::from(value.text())))),
     setting(("audit_max_bytes", "audit-max-bytes", "MACP_AUDIT_MAX_BYTES"),
         Kind::Number { min: 65_536, max: i64::MAX as u64 }, Default::Is("67108864"),
-        "Bytes after which the trace goes on in a new file",
+        "Bytes after which the trace goes on in a new file; an event larger than that is left out",
         set!(|draft, value| draft.audit_bytes_max = value.number())),
     setting(("audit_max_files", "audit-max-files", "MACP_AUDIT_MAX_FILES"),
         Kind::Number { min: 1, max: 1_000 }, Default::Is("4"),
