@@ -188,3 +188,16 @@ fn a_damaged_row_of_the_index_is_found_and_hides_no_other() {
         victim.raw.execute_batch("REPLACE INTO main.sessions SELECT * FROM temp.kept; DROP TABLE temp.kept").unwrap();
     }
 }
+
+#[test]
+fn a_history_without_its_row_is_found() {
+    let victim = Victim::new();
+    let store = SqliteStore::open_read_only(victim.directory.path()).unwrap();
+    assert_eq!(store.next_stray(None).unwrap(), None);
+    victim.raw.execute("DELETE FROM sessions WHERE id IN ('s', 't')", []).unwrap();
+    let first = store.next_stray(None).unwrap().expect("s is found");
+    assert_eq!((first.entries, first.first.sequence), (LENGTH, 1));
+    let second = store.next_stray(Some(first.key)).unwrap().expect("t is found");
+    assert_eq!((second.entries, second.first.sequence), (3, 1));
+    assert_eq!(store.next_stray(Some(second.key)).unwrap(), None);
+}

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use macp_archive::{FileError, Keys, Source, Verification, verify};
-use macp_ledger::{Failure, Filter, History, SqliteStore, Store};
-use macp_wire::history::v1::VerifySessionResponse;
+use macp_ledger::sqlite::Stray;
+use macp_ledger::{Checker, Failure, Filter, History, SqliteStore, Store};
+use macp_wire::history::v1::{VerifySessionResponse, entry};
 use serde_json::json;
 
 use crate::Finding;
@@ -144,8 +145,8 @@ fn report(session_id: &str, found: &Found, output: &Output) -> anyhow::Result<()
             0 => "the history as a whole".to_owned(),
             sequence => format!("entry {sequence}"),
         };
-        let message = clean(message);
-        output.line(format!("{} {} at {place}: {message}", output.paint(Paint::Bad, "BAD"), clean(session_id)))?;
+        let name = if session_id.is_empty() { "without a name" } else { session_id };
+        output.line(format!("{} {} at {place}: {}", output.paint(Paint::Bad, "BAD"), clean(name), clean(message)))?;
         return Ok(());
     }
     let seal = if found.sealed { "sealed" } else { "open" };
@@ -172,6 +173,19 @@ fn check_stored(store: &SqliteStore, session_id: &str, keys: &Keys) -> anyhow::R
 fn is_of_the_store(error: &anyhow::Error) -> bool {
     let mut failures = error.chain().filter_map(|cause| cause.downcast_ref::<Failure>());
     failures.any(|failure| failure.kind().concerns_all())
+}
+
+/// A history without a row in the session index; its first entry tells whose it is.
+fn describe(stray: &Stray) -> (String, Found) {
+    let entries = count(stray.entries, "entry is", "entries are");
+    let message = format!("{entries} stored, but the session index has no row with key {}", stray.key);
+    let first = Checker::new().check(&stray.first);
+    let name = match first.map(|entry| entry.input) {
+        Ok(Some(entry::Input::Envelope(envelope))) => envelope.session_id,
+        // Nothing is left that names it but the key.
+        Ok(_) | Err(_) => String::new(),
+    };
+    (name, Found { entries: stray.entries, ..Found::as_a_whole(&message) })
 }
 
 /// Every session of a directory; bad ones are told one by one.
@@ -205,6 +219,17 @@ fn all(directory: &Path, keys: &Keys, output: &Output) -> anyhow::Result<Finding
                     told => told?,
                 }
             }
+        }
+    }
+    // Sessions are found by their rows in the index, and a row that was removed leads nowhere.
+    let mut after = None;
+    while let Some(stray) = store.next_stray(after)? {
+        after = Some(stray.key);
+        bad += 1;
+        let (name, found) = describe(&stray);
+        match bar.suspend(|| report(&name, &found, output).and_then(|()| Ok(output.flush()?))) {
+            Err(_) if output.is_unread() => return Ok(Finding::Negative),
+            told => told?,
         }
     }
     bar.finish_and_clear();

@@ -108,6 +108,32 @@ fn a_row_that_says_something_else_than_the_history_is_found() {
     }
 }
 
+/// Whoever removes a row of the index hides a session from every listing. Its entries are still there.
+#[test]
+fn a_history_without_its_row_is_found() {
+    let directory = Directory::new();
+    for session in ["b", "d"] {
+        directory.change(&format!("DELETE FROM sessions WHERE id = '{session}'"));
+    }
+    let mut found = directory.macp(&["--json", "verify", "--all"]).exits(1).values();
+    let all = found.pop().unwrap();
+    assert_eq!((&all["sessions"], &all["bad"]), (&json!(2), &json!(2)), "{all}");
+    let named: Vec<_> = found.iter().map(|bad| (&bad["session_id"], &bad["entries"])).collect();
+    assert_eq!(named, [(&json!("b"), &json!(4)), (&json!("d"), &json!(3))], "{found:?}");
+    let told = directory.macp(&["verify", "--all"]).exits(1).stdout;
+    let line = "BAD b at the history as a whole: 4 entries are stored, but the session index has no row with key 2";
+    assert!(told.contains(line), "{told}");
+
+    // Even without the entry that names the session.
+    directory
+        .change("DELETE FROM entries WHERE sequence = 1 AND session NOT IN (SELECT key FROM sessions) AND session < 4");
+    let told = directory.macp(&["verify", "--all"]).exits(1).stdout;
+    assert!(
+        told.contains("BAD without a name") && told.contains("3 entries are stored") && told.contains("row with key 2"),
+        "{told}"
+    );
+}
+
 #[test]
 fn what_was_found_does_not_depend_on_who_reads_it() {
     let directory = Directory::new();

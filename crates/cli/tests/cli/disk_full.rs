@@ -82,7 +82,7 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
 
     // The trace ran into the same limit and holds whole lines only.
     let report = macp(&["--json", "replay", trace]).exits(0).value();
-    assert_eq!(report["report"]["trace"]["torn"], false, "{report}");
+    assert_eq!(report["report"]["trace"]["torn"], 0, "{report}");
 }
 
 #[cfg(target_os = "linux")]

@@ -20,6 +20,7 @@ mod options;
 mod plan;
 mod readers;
 mod schema;
+mod strays;
 mod writer;
 
 use std::fs::{DirBuilder, File};
@@ -32,6 +33,7 @@ use bytes::Bytes;
 
 pub use self::lock::LOCK_FILE;
 pub use self::options::{Options, Synchronous};
+pub use self::strays::Stray;
 
 use self::checkpoint::Checkpointer;
 use self::connection::Place;
@@ -115,6 +117,12 @@ impl SqliteStore {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The next history, in the order of the database's own keys, that no row of the session index leads to; the first
+    /// one if `after` is none. Walks over every session, so it is not for hot paths.
+    pub fn next_stray(&self, after: Option<i64>) -> Result<Option<Stray>, Failure> {
+        self.readers.next_stray(after)
     }
 
     /// Bounds the database file to a number of pages (of 4 KiB); `None` lifts the bound. A bound below the current

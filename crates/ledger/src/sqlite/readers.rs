@@ -147,7 +147,7 @@ impl Readers {
     }
 
     /// Runs one short read; a connection that failed is not used again.
-    fn with<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Failure> {
+    pub(super) fn with<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Failure> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let connection = match idle {
             Some(connection) => connection,
@@ -195,7 +195,7 @@ fn head_row(row: &Row<'_>) -> rusqlite::Result<Head> {
     })
 }
 
-fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
+pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
     // Whoever checks the chain says where it breaks.
     Ok(Record { sequence: unsigned(row, 0)?, bytes: blob(row, 1)?, hash: hash(row, 2).unwrap_or(Hash::NONE) })
 }
@@ -209,7 +209,7 @@ pub(super) fn hash(row: &Row<'_>, column: usize) -> rusqlite::Result<Hash> {
         .map_err(|source| rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, Box::new(source)))
 }
 
-fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+pub(super) fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     let value: i64 = row.get(column)?;
     u64::try_from(value).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, value))
 }
@@ -222,8 +222,9 @@ fn row_limit(limit: usize) -> i64 {
 mod tests {
     use super::*;
     use crate::sqlite::options::Options;
+    use crate::sqlite::strays;
 
-    const STATEMENTS: [&str; 14] = [
+    const STATEMENTS: [&str; 17] = [
         HEAD,
         LIST,
         LIST_FIRST,
@@ -238,6 +239,9 @@ mod tests {
         DOCUMENT,
         DOCUMENTS,
         DOCUMENTS_FIRST,
+        strays::KEY_AFTER,
+        strays::FIRST,
+        strays::ENTRIES,
     ];
 
     /// No read may grow with the number of ended sessions: each walks an index and stops, and none sorts.
