@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use indicatif::ProgressBar;
 use macp_archive::{Exporter, ReadError};
-use macp_client::{Client, Error};
+use macp_client::Client;
 use serde_json::json;
 
+use super::damage::{Damage, explain};
 use crate::Finding;
 use crate::output::{Output, Paint};
 use crate::progress;
@@ -46,18 +47,9 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
     }
 }
 
-/// What is wrong with a history that was to be exported.
-#[derive(Debug)]
-struct Damage {
-    sequence: u64,
-    message: String,
-}
-
-impl Damage {
-    /// None if the reading and not the history is at fault.
-    fn of(error: &ReadError) -> Option<Damage> {
-        error.bad_sequence().map(|sequence| Damage { sequence, message: error.to_string() })
-    }
+/// None if the reading and not the history is at fault.
+fn damage(error: &ReadError) -> Option<Damage> {
+    error.bad_sequence().map(|sequence| Damage { sequence, message: error.to_string() })
 }
 
 fn from_directory(directory: &Path, session_id: &str, sink: &mut Sink<'_>) -> anyhow::Result<Option<Damage>> {
@@ -71,7 +63,7 @@ fn from_directory(directory: &Path, session_id: &str, sink: &mut Sink<'_>) -> an
             Ok(None) => break,
             Err(error) => {
                 bar.finish_and_clear();
-                let damage = Damage::of(&error);
+                let damage = damage(&error);
                 return if damage.is_some() { Ok(damage) } else { Err(error.into()) };
             }
         }
@@ -98,18 +90,6 @@ async fn from_server(client: &Client, session_id: &str, sink: &mut Sink<'_>) -> 
     match ended {
         None => Ok(None),
         Some(error) => explain(client, session_id, error).await.map(Some),
-    }
-}
-
-/// A server says only that it failed. Whether the history is damaged is what its check is for.
-async fn explain(client: &Client, session_id: &str, error: Error) -> anyhow::Result<Damage> {
-    if error.code() != Some("INTERNAL_ERROR") || error.is_disconnected() {
-        return Err(error.into());
-    }
-    match client.verify(session_id).await {
-        Ok(found) if !found.ok => Ok(Damage { sequence: found.bad_sequence, message: found.message }),
-        // Nothing is wrong with the history, or nobody can say: then the failure of the export is what there is.
-        Ok(_) | Err(_) => Err(error.into()),
     }
 }
 
@@ -159,7 +139,7 @@ impl<'a> Sink<'a> {
         };
         let Damage { sequence, message } = damage;
         if output.is_json() {
-            let value = json!({ "ok": false, "bad_sequence": sequence, "message": message });
+            let value = damage.to_json();
             if aside {
                 output.note(value)
             } else {

@@ -2,6 +2,7 @@
 
 mod completions;
 mod conform;
+mod damage;
 mod demo;
 mod doctor;
 mod export;

@@ -102,7 +102,19 @@ fn a_damaged_history_is_not_exported() {
     let told = macp(&["export", "s1", "--data", directory]).exits(1).stderr;
     assert!(told.starts_with("not exported, the history is damaged at entry 2: "), "{told}");
 
+    for verb in ["log", "show"] {
+        let told = macp(&["session", verb, "s1", "--data", directory]).exits(1).stderr;
+        assert!(told.starts_with("the history is damaged at entry 2: "), "{verb}: {told}");
+    }
+
     let server = Server::on(data.path());
+    for verb in ["log", "show"] {
+        let told = server.macp(&["session", verb, "s1"]).exits(1).stderr;
+        assert!(told.starts_with("the history is damaged at entry 2: "), "{verb}: {told}");
+        let found = server.macp(&["--json", "session", verb, "s1"]).exits(1).stderr;
+        assert!(found.contains(r#""bad_sequence":2"#), "{verb}: {found}");
+        server.macp(&["session", verb, "nowhere"]).exits(2);
+    }
     let remote = server.macp(&["--json", "export", "s1", "--out", out]).exits(1).value();
     assert_eq!(remote, found);
     assert!(!file.exists());

@@ -6,6 +6,7 @@ use macp_client::LOG_PAGE_SIZE_MAX;
 use macp_wire::history::v1::Entry;
 
 use crate::Finding;
+use crate::commands::damage;
 use crate::output::{Output, Paint};
 use crate::remote::ServerArgs;
 use crate::source::{open_history, open_store};
@@ -33,12 +34,19 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
+    match print(&args, output).await {
+        Ok(()) => Ok(Finding::Positive),
+        Err(error) => damage::or_failure(error, &args.session, &args.server, output).await,
+    }
+}
+
+async fn print(args: &Args, output: &Output) -> anyhow::Result<()> {
     let table = Table::new(COLUMNS);
     // Only a session that is there has a table.
     let begin = || if output.is_json() { Ok(()) } else { output.line(table.header(output)) };
     let show = |entry: &Entry, hash: &[u8]| show(entry, hash, &table, output);
     match &args.data {
-        Some(directory) => from_directory(directory, &args, begin, show)?,
+        Some(directory) => from_directory(directory, args, begin, show)?,
         None => {
             let client = args.server.connect().await?;
             let mut page = client.session_log(&args.session, args.after, LOG_PAGE_SIZE_MAX).await?;
@@ -55,7 +63,7 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
             }
         }
     }
-    Ok(Finding::Positive)
+    Ok(())
 }
 
 /// The chain can only be checked from its start, so what is not shown is read as well.

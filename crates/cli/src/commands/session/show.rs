@@ -7,6 +7,7 @@ use macp_wire::v1::{SessionMetadata, SessionState};
 use serde_json::{Value, json};
 
 use crate::Finding;
+use crate::commands::damage;
 use crate::output::{Output, Paint};
 use crate::remote::ServerArgs;
 use crate::source::{no_session, open_store};
@@ -30,12 +31,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
-    let (session, more) = match &args.data {
-        Some(directory) => {
-            let (session, more) = from_directory(directory, &args.session)?;
-            (session, Some(more))
-        }
-        None => (args.server.connect().await?.get_session(&args.session).await?, None),
+    let (session, more) = match look(&args).await {
+        Ok(found) => found,
+        Err(error) => return damage::or_failure(error, &args.session, &args.server, output).await,
     };
     if output.is_json() {
         let mut value = session_json(&session);
@@ -55,7 +53,15 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
     Ok(Finding::Positive)
 }
 
-/// The session and what only its history tells.
+/// The session and, where it is at hand, what only its history tells.
+async fn look(args: &Args) -> anyhow::Result<(SessionMetadata, Option<Value>)> {
+    let Some(directory) = &args.data else {
+        return Ok((args.server.connect().await?.get_session(&args.session).await?, None));
+    };
+    let (session, more) = from_directory(directory, &args.session)?;
+    Ok((session, Some(more)))
+}
+
 fn from_directory(directory: &Path, session_id: &str) -> anyhow::Result<(SessionMetadata, Value)> {
     let store = open_store(directory)?;
     let loaded = macp_engine::load(&store, session_id)?.with_context(|| no_session(session_id))?;
