@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::status;
 
 const NAME: &str = "macp-runtime";
-const TITLE: &str = "MACP Runtime";
+const TITLE: &str = "MACP Coordination Runtime";
 const DESCRIPTION: &str = "A durable, replayable runtime for the Multi-Agent Coordination Protocol.";
 const INSTRUCTIONS: &str = "Start a session with a SessionStart envelope, send its messages with Send or \
     StreamSession, and watch it with StreamSession's subscribe. Sending a message again with the same message_id is \

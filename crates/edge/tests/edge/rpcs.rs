@@ -262,6 +262,7 @@ async fn rpc_5_the_manifest_is_the_runtimes_own() {
         let manifest = edge.runtime.clone().get_manifest(request).await.expect("a manifest").into_inner().manifest;
         let manifest = manifest.expect("a manifest");
         assert_eq!(manifest.agent_id, "referee");
+        assert_eq!(manifest.title, "MACP Coordination Runtime");
         assert_eq!(manifest.supported_modes, SUPPORTED_MODES);
         assert_eq!(manifest.input_content_types, ["application/macp-envelope+proto"]);
         assert_eq!(manifest.output_content_types, ["application/macp-envelope+proto"]);
