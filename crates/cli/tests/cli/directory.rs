@@ -71,6 +71,26 @@ fn a_directory_without_a_database_is_a_failure() {
     assert_eq!(std::fs::read_dir(empty.path()).unwrap().count(), 0, "reading creates nothing");
 }
 
+/// Nobody creates files here, whoever runs the tests.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_directory_that_cannot_be_written_refuses_the_start() {
+    for directory in ["/sys/macp-data", "/sys/kernel"] {
+        for args in [
+            ["serve", "--listen", "127.0.0.1:0", "--data", directory].as_slice(),
+            &["--json", "serve", "--data", directory],
+        ] {
+            let refused = macp(args).exits(2);
+            let told = &refused.stderr;
+            assert!(
+                told.contains(directory) && told.contains("check the permissions and mount options"),
+                "{refused:?}"
+            );
+            assert_eq!(refused.stdout, "");
+        }
+    }
+}
+
 #[test]
 fn a_session_that_is_not_there_has_no_table() {
     let data = tempfile::tempdir().unwrap();

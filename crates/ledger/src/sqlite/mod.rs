@@ -278,7 +278,11 @@ fn create(directory: &Path) -> Result<(), Failure> {
 fn sync_name_of(directory: &Path) -> io::Result<()> {
     let path = directory.canonicalize()?;
     match path.parent().map(File::open) {
-        Some(Ok(parent)) => parent.sync_all(),
+        Some(Ok(parent)) => match parent.sync_all() {
+            // A file system that cannot sync directories at all keeps names in its own way.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            synced => synced,
+        },
         Some(Err(error)) if error.kind() != io::ErrorKind::PermissionDenied => Err(error),
         Some(Err(_)) | None => Ok(()),
     }
