@@ -21,6 +21,8 @@ const KEY_ID_BYTES_MAX: usize = 256;
 pub enum KeysError {
     #[error("cannot read the keys file {path}")]
     Read { path: PathBuf, source: std::io::Error },
+    #[error("the keys file {path} cannot be used")]
+    File { path: PathBuf, source: Box<KeysError> },
     #[error("the keys are no JSON of the form {{\"keys\": [{{\"key_id\", \"sender\", \"public_key\"}}]}}")]
     Json(#[from] serde_json::Error),
     #[error("key {key_id:?}: public_key must be the base64 of 32 bytes")]
@@ -58,7 +60,7 @@ impl Keys {
 
     pub fn read(path: &Path) -> Result<Keys, KeysError> {
         let text = std::fs::read_to_string(path).map_err(|source| KeysError::Read { path: path.to_owned(), source })?;
-        Keys::from_json(&text)
+        Keys::from_json(&text).map_err(|error| KeysError::File { path: path.to_owned(), source: Box::new(error) })
     }
 
     pub fn from_json(text: &str) -> Result<Keys, KeysError> {

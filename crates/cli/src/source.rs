@@ -59,6 +59,12 @@ impl HistoryArgs {
     }
 }
 
+/// Reaches the server that is to know a session. What was named may have been meant as a file.
+pub(crate) async fn connect(server: &ServerArgs, session_id: &str) -> anyhow::Result<Client> {
+    let no_file = || format!("there is no file {session_id:?}, and no server to ask for a session of that name");
+    server.connect().await.with_context(no_file)
+}
+
 /// Opens a data directory for reading, which changes nothing in it.
 pub(crate) fn open_store(directory: &Path) -> anyhow::Result<SqliteStore> {
     Ok(SqliteStore::open_read_only(directory)?)

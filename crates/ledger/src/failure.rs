@@ -59,7 +59,7 @@ impl FailureKind {
     fn advice(self) -> &'static str {
         match self {
             Self::DiskFull => "the disk is full; free some space and the store goes on without a restart",
-            Self::ReadOnly => "writing is not allowed; check the permissions and mount options of the data directory",
+            Self::ReadOnly => "access is not allowed; check the permissions and mount options of the data directory",
             Self::Io => "the disk reported an error; check the device and the system log",
             Self::Locked => "another process uses it; stop that process first or choose another data directory",
             Self::SchemaVersion { found, supported } if found > supported => {

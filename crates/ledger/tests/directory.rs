@@ -71,6 +71,7 @@ fn a_path_below_a_file_is_refused_by_name() {
         assert_eq!(failure.kind(), FailureKind::NotFound);
         assert!(failure.to_string().contains(&directory.display().to_string()), "{failure}");
     }
+    assert!(refused(&file).to_string().contains("it is a file"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use indicatif::ProgressBar;
 use macp_archive::{Exporter, ReadError};
 use macp_client::Client;
@@ -28,6 +28,9 @@ pub(crate) struct Args {
     /// File to write; stdout if none is given
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Replace the file if it is there
+    #[arg(long, requires = "out")]
+    force: bool,
     /// Read this data directory instead of asking a server
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -36,6 +39,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
+    if let Some(path) = args.out.as_deref().filter(|path| !args.force && path.exists()) {
+        bail!("{} is there already; pass --force to replace it", path.display());
+    }
     let mut sink = Sink::create(args.out.as_deref(), output)?;
     let damage = match &args.data {
         Some(directory) => from_directory(directory, &args.session, &mut sink)?,

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use indicatif::ProgressBar;
 use macp_archive::{FileError, Replay, Source, is_trace, replay};
 use macp_client::Replayed;
@@ -86,6 +86,9 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
             match source::open_file(&path) {
                 Ok(source) => local(source, options, &mut steps)?,
                 Err(error @ FileError::Header { .. }) => Verdict::refused(error.to_string()),
+                Err(FileError::Format { path }) => {
+                    bail!("{} is neither an export of a session nor a trace, by its first line", path.display())
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -95,11 +98,11 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
         }
         Place::Server { server, session_id } if args.structural || args.semantic => {
             // A server vouches for what each mode grants and takes no other word, so the history is fetched and replayed here.
-            let client = server.connect().await?;
+            let client = source::connect(&server, &session_id).await?;
             local(source::fetch(&client, &session_id).await?, options, &mut steps)?
         }
         Place::Server { server, session_id } => {
-            let client = server.connect().await?;
+            let client = source::connect(&server, &session_id).await?;
             remote(&client, request(session_id, options), &mut steps).await?
         }
     };

@@ -19,7 +19,9 @@ use crate::view::{state_name, text_or_base64};
 pub(super) async fn run(place: Place, policy: &Path, output: &Output) -> anyhow::Result<Finding> {
     let candidate = read_policy(policy)?;
     let response = match place {
-        Place::Server { server, session_id } => server.connect().await?.what_if(&session_id, candidate).await?,
+        Place::Server { server, session_id } => {
+            source::connect(&server, &session_id).await?.what_if(&session_id, candidate).await?
+        }
         Place::Directory { directory, session_id } => {
             let store = source::open_store(&directory)?;
             local(&candidate, || Ok(Source::Store(source::open_history(&store, &session_id)?)))?

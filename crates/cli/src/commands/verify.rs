@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use macp_archive::{FileError, Keys, Source, Verification, verify};
+use macp_archive::{FileError, Keys, Source, Verification, is_trace, verify};
 use macp_ledger::sqlite::Stray;
 use macp_ledger::{Checker, Failure, Filter, History, SqliteStore, Store};
 use macp_wire::history::v1::{VerifySessionResponse, entry};
@@ -50,11 +50,18 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
     if args.history.names_nothing() && args.history.data().is_some() {
         bail!("name a session, or ask for --all of them");
     }
+    let mut label = String::new();
     let (session_id, found) = match args.history.place()? {
         Place::File(path) => match source::open_file(&path) {
             Ok(source) => check(source, &keys)?,
-            // A file whose first line was damaged is a finding like any other.
-            Err(error @ FileError::Header { .. }) => (String::new(), Found::as_a_whole(&error.to_string())),
+            // A file whose first line was damaged is a finding like any other, and has no name but its own.
+            Err(error @ FileError::Header { .. }) => {
+                label = path.display().to_string();
+                (String::new(), Found::as_a_whole(&error.to_string()))
+            }
+            Err(FileError::Format { path }) if is_trace(&path).is_ok_and(|is_trace| is_trace) => {
+                bail!("{} is a trace, which has no chain to verify; use `macp replay`", path.display())
+            }
             Err(error) => return Err(error.into()),
         },
         Place::Directory { directory, session_id } => {
@@ -62,14 +69,14 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
             check(Source::Store(source::open_history(&store, &session_id)?), &keys)?
         }
         Place::Server { server, session_id } => {
-            let client = server.connect().await?;
+            let client = source::connect(&server, &session_id).await?;
             let bar = progress::waiting("the server verifies");
             let answer = client.verify(&session_id).await;
             bar.finish_and_clear();
             (session_id, answer?.into())
         }
     };
-    report(&session_id, &found, output)?;
+    report(&session_id, &label, &found, output)?;
     Ok(Finding::from_ok(found.bad.is_none()))
 }
 
@@ -125,7 +132,8 @@ fn check(mut source: Source<'_>, keys: &Keys) -> anyhow::Result<(String, Found)>
     Ok((source.session_id().to_owned(), found?.into()))
 }
 
-fn report(session_id: &str, found: &Found, output: &Output) -> anyhow::Result<()> {
+/// Where the session is not known by its id, people know it by the label.
+fn report(session_id: &str, label: &str, found: &Found, output: &Output) -> anyhow::Result<()> {
     if output.is_json() {
         output.value(&json!({
             "session_id": session_id,
@@ -145,7 +153,7 @@ fn report(session_id: &str, found: &Found, output: &Output) -> anyhow::Result<()
             0 => "the history as a whole".to_owned(),
             sequence => format!("entry {sequence}"),
         };
-        let name = if session_id.is_empty() { "without a name" } else { session_id };
+        let name = if session_id.is_empty() { label } else { session_id };
         output.line(format!("{} {} at {place}: {}", output.paint(Paint::Bad, "BAD"), clean(name), clean(message)))?;
         return Ok(());
     }
@@ -156,7 +164,10 @@ fn report(session_id: &str, found: &Found, output: &Output) -> anyhow::Result<()
     let signatures = found.signatures_verified + found.signatures_unchecked;
     if signatures > 0 {
         let unchecked = found.signatures_unchecked;
-        output.line(format!("   {} verified, {unchecked} without a registered key", found.signatures_verified))?;
+        output.line(format!(
+            "   signatures: {} verified, {unchecked} without a registered key",
+            found.signatures_verified
+        ))?;
     }
     Ok(())
 }
@@ -213,7 +224,7 @@ fn all(directory: &Path, keys: &Keys, output: &Output) -> anyhow::Result<Finding
             bar.inc(1);
             if found.bad.is_some() {
                 bad += 1;
-                match bar.suspend(|| report(&head.session_id, &found, output).and_then(|()| Ok(output.flush()?))) {
+                match bar.suspend(|| report(&head.session_id, "", &found, output).and_then(|()| Ok(output.flush()?))) {
                     // Nobody reads of the others, and what was found stands.
                     Err(_) if output.is_unread() => return Ok(Finding::Negative),
                     told => told?,
@@ -227,7 +238,7 @@ fn all(directory: &Path, keys: &Keys, output: &Output) -> anyhow::Result<Finding
         after = Some(stray.key);
         bad += 1;
         let (name, found) = describe(&stray);
-        match bar.suspend(|| report(&name, &found, output).and_then(|()| Ok(output.flush()?))) {
+        match bar.suspend(|| report(&name, "without a name", &found, output).and_then(|()| Ok(output.flush()?))) {
             Err(_) if output.is_unread() => return Ok(Finding::Negative),
             told => told?,
         }

@@ -37,6 +37,9 @@ fn a_session_lives_is_proven_and_travels() {
     let file = data.path().join("s1.jsonl");
     let file = file.to_str().unwrap();
     server.macp(&["export", "s1", "--out", file]).exits(0);
+    let refused = server.macp(&["export", "s2", "--out", file]).exits(2).stderr;
+    assert!(refused.contains("is there already; pass --force"), "{refused}");
+    server.macp(&["export", "s1", "--out", file, "--force"]).exits(0);
     assert_eq!(server.macp(&["export", "s1"]).exits(0).stdout, std::fs::read_to_string(file).unwrap());
     assert_eq!(macp(&["--json", "verify", file]).exits(0).value(), verified);
     assert_eq!(macp(&["--json", "replay", file]).exits(0).values(), replayed);
@@ -72,7 +75,12 @@ fn refusals_are_findings_and_duplicates_are_not() {
 
     let cancelled = server.macp(&["--json", "session", "cancel", "s1", "--reason", "enough"]).exits(0).value();
     assert_eq!(cancelled["ok"], true);
-    server.macp(&["session", "cancel", "s1"]).exits(0);
+    assert_eq!(cancelled["session_id"], "s1");
+    let again = server.macp(&["session", "cancel", "s1"]).exits(0).stdout;
+    assert_eq!(again, "accepted: s1 (Expired)\n");
+    let shown = server.macp(&["session", "show", "s1"]).exits(0).stdout;
+    let deadline = shown.lines().find(|line| line.starts_with("deadline")).unwrap();
+    assert!(deadline.ends_with(" UTC (the session has ended)"), "{shown}");
     let unknown = server.macp(&["--json", "session", "cancel", "nowhere"]).exits(1).value();
     assert_eq!(unknown["error"]["code"], "SESSION_NOT_FOUND");
     let log = server.macp(&["--json", "session", "log", "s1"]).exits(0).values();

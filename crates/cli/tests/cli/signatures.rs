@@ -65,6 +65,12 @@ fn replay_6_required_signatures_are_checked_kept_and_proven_again() {
     server.signal("HUP");
     assert_eq!(server.wait_for("reloaded")["keys"], 2);
     assert!(send(&server, proposal, Some(signature)).ok);
+    let good = std::fs::read(&keys).unwrap();
+    std::fs::write(&keys, "no keys").unwrap();
+    server.signal("HUP");
+    let line = server.wait_for("not reloaded, the old values stay");
+    assert!(line["error"].as_str().unwrap().contains(keys.to_str().unwrap()), "{line}");
+    std::fs::write(&keys, good).unwrap();
 
     let count = |value: serde_json::Value| {
         let number = |name: &str| value[name].as_u64().unwrap();
@@ -73,6 +79,8 @@ fn replay_6_required_signatures_are_checked_kept_and_proven_again() {
     assert_eq!(count(server.macp(&["--json", "verify", "s1"]).exits(0).value()), (2, 0));
     let here = ["--json", "verify", "s1", "--data", data.to_str().unwrap()];
     assert_eq!(count(macp(&here).exits(0).value()), (0, 2));
+    let human = macp(&here[1..]).exits(0).stdout;
+    assert!(human.ends_with("   signatures: 0 verified, 2 without a registered key\n"), "{human}");
     let with_keys = [here.as_slice(), &["--keys", keys.to_str().unwrap()]].concat();
     assert_eq!(count(macp(&with_keys).exits(0).value()), (2, 0));
 

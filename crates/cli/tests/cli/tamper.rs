@@ -54,7 +54,8 @@ fn no_byte_of_an_export_can_change_unnoticed() {
         std::fs::write(&file, &bytes[..end]).unwrap();
         macp(&["verify", &file]).exits(1);
     }
-    macp(&["verify", "/nowhere/s1.jsonl", "--server", "127.0.0.1:1"]).exits(2);
+    let typo = macp(&["verify", "/nowhere/s1.jsonl", "--server", "127.0.0.1:1"]).exits(2).stderr;
+    assert!(typo.contains(r#"there is no file "/nowhere/s1.jsonl""#) && typo.contains("cannot connect"), "{typo}");
     macp(&["verify", "--file", "/nowhere/s1.jsonl"]).exits(2);
 }
 
@@ -76,6 +77,8 @@ fn damage_is_a_finding_and_another_file_a_failure() {
     std::fs::write(&file, String::from_utf8(bytes.clone()).unwrap().replacen("macp-export/1", "macp-export/0", 1))
         .unwrap();
     everywhere(1);
+    let human = macp(&["verify", &file]).exits(1).stdout;
+    assert!(human.starts_with(&format!("BAD {file} at the history as a whole: ")), "{human}");
     std::fs::write(&file, &bytes[..bytes.len() - 20]).unwrap();
     everywhere(1);
     std::fs::remove_file(&file).unwrap();

@@ -100,6 +100,21 @@ fn replay_2_a_changed_trace_is_found() {
 }
 
 #[test]
+fn what_cannot_be_replayed_is_called_what_it_is() {
+    let place = tempfile::tempdir().unwrap();
+    let trace = record(place.path());
+    let told = macp(&["verify", &trace]).exits(2).stderr;
+    assert!(told.contains("is a trace") && told.contains("macp replay"), "{told}");
+    let text = std::fs::read_to_string(&trace).unwrap();
+    std::fs::write(&trace, text.replacen("macp-trace/1", "macp-trace/7", 1)).unwrap();
+    let told = macp(&["replay", &trace]).exits(2).stderr;
+    assert!(told.contains("a trace of format macp-trace/7"), "{told}");
+    std::fs::write(&trace, text.split_once('\n').unwrap().1).unwrap();
+    let told = macp(&["replay", &trace]).exits(2).stderr;
+    assert!(told.contains("neither an export of a session nor a trace"), "{told}");
+}
+
+#[test]
 fn a_trace_cut_off_by_a_kill_replays_up_to_there() {
     let place = tempfile::tempdir().unwrap();
     let trace = record(place.path());

@@ -7,7 +7,10 @@ use rusqlite::{Error, ErrorCode};
 use crate::failure::{Failure, FailureKind};
 
 pub(super) fn failure(context: impl Into<Arc<str>>, source: Error) -> Failure {
-    Failure::new(kind(&source), context).with_source(source)
+    let failure = Failure::new(kind(&source), context);
+    // In other words the same, and no more.
+    let is_repetition = source.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_FULL);
+    if is_repetition { failure } else { failure.with_source(source) }
 }
 
 fn kind(error: &Error) -> FailureKind {

@@ -256,6 +256,10 @@ fn create(directory: &Path) -> Result<(), Failure> {
     if directory.is_dir() {
         return sync_name_of(directory).map_err(failed);
     }
+    if directory.exists() {
+        let context = format!("open data directory {}: it is a file", directory.display());
+        return Err(Failure::new(FailureKind::NotFound, context));
+    }
     let mut builder = DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]

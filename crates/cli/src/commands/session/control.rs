@@ -41,6 +41,8 @@ pub(super) async fn run(verb: Verb, args: Args, output: &Output) -> anyhow::Resu
         ..Ack::default()
     };
     let ack = match answer {
+        // What was done has no message of its own to name it.
+        Ok(ack) if ack.session_id.is_empty() => Ack { session_id: session.clone(), ..ack },
         Ok(ack) => ack,
         Err(Error::Refused(refusal)) => refused(refusal.code, refusal.message, refusal.state.into()),
         // The standard tells by a status what the classic way tells in the Ack.

@@ -67,7 +67,8 @@ fn show_ack(ack: &Ack, output: &Output) -> anyhow::Result<Finding> {
         let word = output.paint(Paint::Warn, "duplicate");
         output.line(format!("{word}: {session} had accepted {message} before; nothing happened ({state})"))?;
     } else {
-        output.line(format!("{}: {session} {message} ({state})", output.paint(Paint::Good, "accepted")))?;
+        let message = if message.is_empty() { String::new() } else { format!(" {message}") };
+        output.line(format!("{}: {session}{message} ({state})", output.paint(Paint::Good, "accepted")))?;
     }
     Ok(Finding::from_ok(ack.ok))
 }

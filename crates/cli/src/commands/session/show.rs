@@ -101,9 +101,15 @@ fn show(session: &SessionMetadata, output: &Output) -> anyhow::Result<()> {
     line(output, "participants", participants)?;
     let when = |ms| format!("{} UTC ({})", stamp(ms), distance(ms, now));
     line(output, "started", when(session.started_at_unix_ms))?;
-    // While a session is suspended, its deadline waits.
-    let waits = if session.state() == SessionState::Suspended { "; waits while suspended" } else { "" };
-    line(output, "deadline", format!("{}{waits}", when(session.expires_at_unix_ms)))?;
+    let deadline = session.expires_at_unix_ms;
+    let deadline = match session.state() {
+        // While a session is suspended, its deadline waits.
+        SessionState::Suspended => format!("{}; waits while suspended", when(deadline)),
+        SessionState::Open => when(deadline),
+        // Nothing comes of it any more, so it is neither near nor far.
+        _ => format!("{} UTC (the session has ended)", stamp(deadline)),
+    };
+    line(output, "deadline", deadline)?;
     let bound = [
         ("configuration", &session.configuration_version),
         ("policy", &session.policy_version),
