@@ -180,6 +180,12 @@ struct Verdict {
     notes: Vec<String>,
 }
 
+/// What a standard session resolved to; none if it is a classic one, which resolves to a text.
+fn commitment(resolution: &[u8]) -> Option<Value> {
+    let is_text = std::str::from_utf8(resolution).is_ok_and(|text| !text.contains(char::is_control));
+    if is_text { None } else { macp_conformance::decode("macp.v1.CommitmentPayload", resolution).ok() }
+}
+
 impl Verdict {
     fn refused(message: String) -> Verdict {
         Verdict {
@@ -204,7 +210,8 @@ impl Verdict {
                 "determinism_class": self.determinism_class,
                 "entries": self.entries,
                 "state": self.state.map(state_name),
-                "resolution": if self.resolution.is_empty() { Value::Null } else { text_or_base64(&self.resolution) },
+                "resolution": (!self.resolution.is_empty())
+                    .then(|| commitment(&self.resolution).unwrap_or_else(|| text_or_base64(&self.resolution))),
                 "divergence": self.divergence,
                 "notes": self.notes,
             }}));
@@ -223,7 +230,9 @@ impl Verdict {
                 let word = output.paint(Paint::Good, "MATCH");
                 output.line(format!("{word}: {entries} taken again, all the same; {state}, {class}{what_if}"))?;
                 if !self.resolution.is_empty() {
-                    output.line(format!("resolution: {}", clean(&String::from_utf8_lossy(&self.resolution))))?;
+                    let text = || String::from_utf8_lossy(&self.resolution).into_owned();
+                    let resolution = commitment(&self.resolution).map_or_else(text, |value| value.to_string());
+                    output.line(format!("resolution: {}", clean(&resolution)))?;
                 }
                 Ok(())
             }

@@ -68,14 +68,15 @@ fn report(response: &WhatIfReplayResponse, output: &Output) -> anyhow::Result<()
     }
     let verdict = match response.first_divergence {
         None => format!("{}: every message would have ended the same", output.paint(Paint::Good, "SAME")),
-        Some(index) => format!("{} from message {index} on", output.paint(Paint::Bad, "DIFFERENT")),
+        Some(index) => format!("{} from ordinal {} on", output.paint(Paint::Bad, "DIFFERENT"), index + 1),
     };
     output.line(verdict)?;
     for entry in differing() {
         let (id, kind) = (clean(&entry.message_id), clean(&entry.message_type));
         let [recorded, candidate] =
             [&entry.recorded, &entry.candidate].map(|outcome| outcome.as_ref().map(words).unwrap_or_default());
-        output.line(format!("  message {} {kind} {id}: was {recorded}, would be {candidate}", entry.history_index))?;
+        let ordinal = entry.history_index + 1;
+        output.line(format!("  ordinal {ordinal} {kind} {id}: was {recorded}, would be {candidate}"))?;
     }
     for denial in &response.denials {
         let details = clean(&String::from_utf8_lossy(&denial.details));

@@ -35,10 +35,15 @@ const WITHOUT_EFFECT: [(&str, &str); 9] = [
 /// What must not be ignored.
 pub(super) fn refused(environment: &BTreeMap<OsString, OsString>) -> Vec<String> {
     let protects = |name: &&str| PROTECTING_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-    let refused = unknown(environment).filter(protects);
-    refused
-        .map(|name| format!("{name} is set, but there is no such setting, so it would protect nothing; check its name"))
-        .collect()
+    let unknown = unknown(environment).filter(protects).map(|name| {
+        format!("{name} is set, but there is no such setting, so it would protect nothing; check its name")
+    });
+    // A secret that did not arrive where it should leaves a variable without a value.
+    let empty = environment.iter().filter(|(_, value)| value.is_empty()).filter_map(|(name, _)| name.to_str());
+    let empty = empty.filter(protects).map(|name| {
+        format!("{name} is set, but has no value, so it would protect nothing; give it one, or leave it out")
+    });
+    unknown.chain(empty).collect()
 }
 
 /// What is ignored, and why.

@@ -171,6 +171,8 @@ fn a_receipt_proves_itself_away_from_the_server() {
     let early = by(&server, "bob", &["receipt", "get", &sid(1)]).exits(1);
     assert!(early.stderr.contains("RECEIPT_UNAVAILABLE"), "{early:?}");
     assert_eq!(commit(&server, &sid(1), "").exits(0).value()["state"], "Resolved");
+    let replayed = by(&server, "bob", &["replay", &sid(1)]).exits(0).stdout;
+    assert!(replayed.contains(r#""commitment_id":"c1""#), "what it resolved to can be read: {replayed}");
 
     let receipt = by(&server, "bob", &["receipt", "get", &sid(1)]).exits(0).stdout;
     let document: Value = serde_json::from_str(&receipt).unwrap();
@@ -307,7 +309,7 @@ fn what_if_tells_the_same_from_a_server_a_directory_and_a_file() {
     assert_eq!((&answer["candidate"]["state"], &answer["denials"][0]["message_id"]), (&json!("Open"), &json!("c1")));
     for run in ways(false, &strict) {
         let text = run.exits(1).stdout;
-        assert!(text.starts_with("DIFFERENT from message 3 on") && text.contains("refused POLICY_DENIED"), "{text}");
+        assert!(text.starts_with("DIFFERENT from ordinal 4 on") && text.contains("refused POLICY_DENIED"), "{text}");
     }
     for run in ways(true, &loose) {
         assert_eq!(run.exits(0).value()["what_if"]["first_divergence"], Value::Null);

@@ -52,11 +52,16 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
     let client = args.server.connect().await?;
     let mut mode = args.mode.clone();
+    // A standard session wants its mode named. Who may not read the session learns from the Send what is wrong.
+    if mode.is_empty() {
+        mode = match client.get_session(&args.session).await {
+            Ok(session) => session.mode,
+            Err(_told_by_the_send) if args.proto_payload.is_none() => mode,
+            Err(error) => return Err(error.into()),
+        };
+    }
     let payload = match &args.proto_payload {
         Some(text) => {
-            if mode.is_empty() {
-                mode = client.get_session(&args.session).await?.mode;
-            }
             let value = serde_json::from_str(text).context("--proto-payload is not a JSON object")?;
             encode(&type_of(&mode, &args.message_type), &value).context("--proto-payload")?.to_vec()
         }

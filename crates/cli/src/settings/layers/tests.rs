@@ -71,6 +71,10 @@ fn promises_of_protection_are_not_ignored() {
         let error = layers(&[], &[(mistyped, "x")], None).resolve().unwrap_err().to_string();
         assert!(error.contains(mistyped) && error.contains("protect nothing"), "{error}");
     }
+    for empty in ["MACP_AUTH_TOKENS_JSON", "MACP_TLS_CERT_PATH"] {
+        let error = layers(&[], &[(empty, "")], None).resolve().unwrap_err().to_string();
+        assert!(error.contains(empty) && error.contains("has no value"), "{error}");
+    }
     // A secret is for the plans that name it.
     let others = [
         ("MACP_SHARD", "2"),
