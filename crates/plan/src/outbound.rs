@@ -7,7 +7,6 @@
 //!
 //! Only a skill that declares [`PERMISSION`] gets a client: an operator who withholds it must be able to rely on that.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,7 +18,7 @@ use tokio::time::Instant;
 pub use reqwest::Method;
 pub use reqwest::header::HeaderMap;
 
-use crate::secrets::{self, Bindings, REFERENCE, Secrets};
+use crate::secrets::{self, Allowed, Bindings, Secrets};
 use crate::skill::Observation;
 use crate::skills::exchange::{self, Exchange};
 use crate::skills::fault::Fault;
@@ -41,8 +40,7 @@ pub(crate) struct Client {
 pub struct Http<'a> {
     open: Option<Open<'a>>,
     secrets: &'a dyn Secrets,
-    /// Those that the step itself names. What a skill read from elsewhere gets no secret sent anywhere.
-    secrets_named: &'a BTreeSet<String>,
+    allowed: Allowed<'a>,
     effect_keys: &'a [String],
     timeout: Duration,
     deadline: Instant,
@@ -124,18 +122,17 @@ impl<'a> Http<'a> {
     pub(crate) fn new(
         open: Option<Open<'a>>,
         secrets: &'a dyn Secrets,
-        secrets_named: &'a BTreeSet<String>,
+        allowed: Allowed<'a>,
         effect_keys: &'a [String],
         timeout: Duration,
     ) -> Self {
-        Self { open, secrets, secrets_named, effect_keys, timeout, deadline: Instant::now() + timeout }
+        Self { open, secrets, allowed, effect_keys, timeout, deadline: Instant::now() + timeout }
     }
 
     /// A client that reaches nothing, for calls that are made by hand.
     #[must_use]
     pub fn closed(secrets: &'a dyn Secrets) -> Self {
-        static NONE: BTreeSet<String> = BTreeSet::new();
-        Self::new(None, secrets, &NONE, &[], Duration::ZERO)
+        Self::new(None, secrets, Allowed::none(), &[], Duration::ZERO)
     }
 
     /// Sends a request once and reads its answer, within what is left of the call's time.
@@ -181,16 +178,23 @@ impl<'a> Http<'a> {
         let url = url(&text).map_err(invalid)?;
         let listed = listed.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         for name in listed.clone().flat_map(|(_, value)| secrets::names(value).unwrap_or_default()) {
-            if !self.secrets_named.contains(name) {
-                let told = format!("the step does not name `{REFERENCE}{name}`; only a plan itself may name a secret");
-                return Err(invalid(told));
-            }
+            self.allowed.check(name).map_err(|error| invalid(error.to_string()))?;
         }
         let effect_key = self.effect_keys.get(effect).map(String::as_str);
         let target = Target { method: &method, url: &url, effect_key };
-        let prepared = headers::prepare(listed, target, &client.bindings, self.secrets)?;
-        let Prepared { headers, confidential } = prepared;
+        let Prepared { headers, confidential } = self.headers(listed, target, &client.bindings)?;
         Ok(exchange::Request { method, url, headers, confidential, body, redirects_max })
+    }
+
+    /// Headers with secrets in their place, each of them only on its way to where it may go. Whether the call may use
+    /// them at all is for the caller to know.
+    pub(crate) fn headers<'h>(
+        &self,
+        listed: impl Iterator<Item = (&'h str, &'h str)> + Clone,
+        target: Target<'_>,
+        bindings: &Bindings,
+    ) -> Result<Prepared, Fault> {
+        headers::prepare(listed, target, bindings, self.secrets)
     }
 }
 

@@ -12,8 +12,9 @@ use serde_json::Value;
 use crate::egress::{Resolver, System};
 use crate::outbound::{self, Client};
 use crate::schema::{NotASchema, Schema};
+use crate::secrets::Bindings;
 use crate::skill::Skill;
-use crate::skills::{self, BuiltIn, SetupError, SkillSettings};
+use crate::skills::{self, BuiltIn, SetupError, SkillSettings, llm_invoke};
 
 /// Skills by id and version, and rate cards by id.
 #[derive(Debug, Default)]
@@ -32,6 +33,8 @@ struct Entry {
     output: Schema,
     enabled: bool,
     build: Option<Digest>,
+    /// Names of the secrets it was set up with.
+    entrusted: Arc<BTreeSet<String>>,
 }
 
 /// Why a skill or a card is not taken in.
@@ -57,6 +60,8 @@ pub enum Error {
     Metadata { skill: String, problem: &'static str },
     #[error("disabled: no skill `{0}` is registered")]
     Unknown(String),
+    #[error("secrets: no skill `{0}` is registered")]
+    Entrusted(String),
     #[error("a rate card cannot be used")]
     RateCard(#[from] RateCardError),
     #[error("two different rate cards have the id `{0}`; a changed price needs a new id")]
@@ -73,11 +78,12 @@ pub fn standard(settings: &SkillSettings) -> Result<Registry, Error> {
 /// The same, with another resolver of names than the system's.
 pub fn standard_with(settings: &SkillSettings, resolver: Arc<dyn Resolver>) -> Result<Registry, Error> {
     let mut registry = Registry::new();
-    let BuiltIn { skills, client } = skills::built_in(settings, resolver)?;
+    let BuiltIn { skills, client, provider_keys } = skills::built_in(settings, resolver)?;
     registry.client = Some(client);
     for (skill, build) in skills {
         registry.register(skill, Some(build))?;
     }
+    registry.entrust(llm_invoke::ID, provider_keys)?;
     for card in &settings.rate_cards {
         registry.add_rate_card(card.clone())?;
     }
@@ -113,7 +119,18 @@ impl Registry {
         if versions.contains_key(&version) {
             return Err(Error::Twice(named));
         }
-        versions.insert(version, Entry { skill, output, enabled: true, build });
+        versions.insert(version, Entry { skill, output, enabled: true, build, entrusted: Arc::default() });
+        Ok(())
+    }
+
+    /// Lets every version of a skill read secrets of the operator's choice, whatever its steps name: what it is set up
+    /// with, such as a key of its own. All other secrets it gets only by the word of a step.
+    pub fn entrust(&mut self, skill_id: &str, secrets: BTreeSet<String>) -> Result<(), Error> {
+        let versions = self.skills.get_mut(skill_id).ok_or_else(|| Error::Entrusted(skill_id.to_owned()))?;
+        let secrets = Arc::new(secrets);
+        for entry in versions.values_mut() {
+            entry.entrusted = Arc::clone(&secrets);
+        }
         Ok(())
     }
 
@@ -173,6 +190,16 @@ impl Registry {
     pub(crate) fn client_of(&self, metadata: &SkillMetadata) -> Option<&Client> {
         let declared = metadata.permissions.iter().any(|permission| permission == outbound::PERMISSION);
         self.client.as_ref().filter(|_| declared)
+    }
+
+    /// The secrets that a skill may read whatever its step names.
+    pub(crate) fn entrusted(&self, skill_id: &str, version: &str) -> Arc<BTreeSet<String>> {
+        self.entry(skill_id, version).map(|entry| Arc::clone(&entry.entrusted)).unwrap_or_default()
+    }
+
+    /// Where secrets may be sent, for every skill.
+    pub(crate) fn bindings(&self) -> Bindings {
+        self.client.as_ref().map(|client| client.bindings.clone()).unwrap_or_default()
     }
 
     /// Checks an output against the skill's schema; the error names the first place that does not fit.

@@ -2,6 +2,7 @@
 //!
 //! No value ever reaches a plan, a journal, a log line or an error: what is printed anywhere is the name.
 
+mod granted;
 mod hosts;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+pub(crate) use granted::{Allowed, Granted};
 pub(crate) use hosts::Bindings;
 pub use hosts::{NotABinding, check_bindings};
 
@@ -40,6 +42,12 @@ pub enum Error {
     Unreadable { name: String, source: io::Error },
     #[error("the secret `{name}` is not text in UTF-8")]
     NotText { name: String },
+    #[error("the step does not name `{REFERENCE}{name}`; only a plan itself may name a secret")]
+    NotNamed { name: String },
+    #[error(
+        "the secret `{name}` is bound to hosts, and is put into requests to them alone; name `{REFERENCE}{name}` in a header"
+    )]
+    Bound { name: String },
 }
 
 /// Where secrets come from. Both sources may be used; variables of the environment win.

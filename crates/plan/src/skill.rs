@@ -30,7 +30,8 @@ pub struct Call<'a> {
     pub timeout: Duration,
     /// One per effect, in the order `effects` lists them; the same for every attempt.
     pub effect_keys: &'a [String],
-    /// Where `secret://name` is looked up, at the last moment.
+    /// Where `secret://name` is looked up, at the last moment: of those that the step names and nobody bound to hosts, and
+    /// of those the skill was set up with. Whatever is looked up is taken out of what the skill reports.
     pub secrets: &'a dyn Secrets,
     /// Calls out, under the rules the operator set; there is no other way that keeps to them.
     pub http: Http<'a>,

@@ -16,7 +16,7 @@ use tracing::Instrument;
 use super::secrecy::{self, Noted};
 use crate::outbound::{Http, Open};
 use crate::registry::Registry;
-use crate::secrets::{REFERENCE, Secrets};
+use crate::secrets::{Allowed, Granted, REFERENCE, Secrets};
 use crate::skill::{Call, Observation};
 use crate::skills::document;
 
@@ -69,13 +69,16 @@ pub(super) async fn call(dispatch: Dispatch, registry: &Registry, secrets: Arc<d
         return Observation::new(Cause::InputInvalid, told);
     }
     let client = registry.client_of(skill.metadata()).cloned();
+    let (entrusted, bindings) = (registry.entrusted(&skill_id, &skill_version), registry.bindings());
     let work = async move {
         let secrets = Noted::new(&*secrets);
+        let allowed = Allowed { named: &secrets_named, entrusted: &entrusted };
         let acted = AtomicBool::new(false);
         let open = client.as_ref().map(|client| Open { client, acted: &acted });
-        let http = Http::new(open, &secrets, &secrets_named, &effect_keys, timeout);
+        let http = Http::new(open, &secrets, allowed, &effect_keys, timeout);
+        let granted = Granted { secrets: &secrets, allowed, bindings: &bindings };
         let effect_keys = &effect_keys;
-        let call = Call { parameters: &parameters, timeout, effect_keys, secrets: &secrets, http, random_seed };
+        let call = Call { parameters: &parameters, timeout, effect_keys, secrets: &granted, http, random_seed };
         let mut observation = skill.call(call).await;
         // What a skill reports is about the whole call: that its last request did nothing says nothing of the others.
         if acted.into_inner() && observation.cause.proves_no_effect() {

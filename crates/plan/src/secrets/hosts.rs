@@ -2,6 +2,7 @@
 //! goes wherever a plan may call.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use url::Url;
 
@@ -18,7 +19,7 @@ pub struct NotABinding(String);
 
 /// The hosts of every secret that has some, by the form of its name that all its spellings share.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Bindings(BTreeMap<String, Vec<HostRule>>);
+pub(crate) struct Bindings(Arc<BTreeMap<String, Vec<HostRule>>>);
 
 impl Bindings {
     /// Bindings written `name=host`; a secret may have several. What is `kept` is bound to nothing unless it is bound
@@ -36,7 +37,12 @@ impl Bindings {
             let rule = egress::host_rule(host).filter(|_| is_name(name)).ok_or_else(unreadable)?;
             hosts.entry(same_name(name)).or_default().push(rule);
         }
-        Ok(Self(hosts))
+        Ok(Self(Arc::new(hosts)))
+    }
+
+    /// Whether a secret has hosts of its own, or none at all.
+    pub(crate) fn binds(&self, name: &str) -> bool {
+        self.0.contains_key(&same_name(name))
     }
 
     /// Whether a secret may go where a URL leads.

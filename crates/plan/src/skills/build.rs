@@ -18,8 +18,8 @@ const OUTBOUND: &[(&str, &str)] = sources!["exchange.rs", "fault.rs", "../egress
 /// What every skill stands on.
 const SHARED: &[(&str, &str)] = sources!["document.rs", "metadata.rs", "../schema.rs"];
 
-const HTTP_CALL: &[(&str, &str)] = sources!["http_call.rs", "headers.rs", "../secrets/hosts.rs"];
-const LLM_INVOKE: &[(&str, &str)] = sources!["llm_invoke.rs", "llm_protocol.rs"];
+const HTTP_CALL: &[(&str, &str)] = sources!["http_call.rs", "headers.rs", "../outbound.rs", "../secrets/hosts.rs"];
+const LLM_INVOKE: &[(&str, &str)] = sources!["llm_invoke.rs", "llm_protocol.rs", "../secrets/granted.rs"];
 const JSON_TRANSFORM: &[(&str, &str)] = sources!["json_transform.rs", "expression.rs", "evaluation.rs"];
 
 pub(super) fn http_call() -> Digest {

@@ -88,7 +88,8 @@ impl HttpCall {
         let method = method(parameters);
         let effect_key = call.effect_keys.first().map(String::as_str);
         let target = Target { method: &method, url: &url, effect_key };
-        let prepared = headers::prepare(headers_of(parameters), target, &self.bindings, call.secrets)?;
+        // Parameters name no secret that the step does not: the executor has refused those.
+        let prepared = call.http.headers(headers_of(parameters), target, &self.bindings)?;
         let Prepared { mut headers, confidential } = prepared;
         let body = body(parameters).map_err(invalid)?.map(|(bytes, kind)| {
             headers.entry(header::CONTENT_TYPE).or_insert(HeaderValue::from_static(kind));

@@ -13,6 +13,7 @@ pub mod llm_invoke;
 mod llm_protocol;
 mod metadata;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use macp_plan_core::digest::Digest;
@@ -101,6 +102,8 @@ pub enum SetupError {
 pub(crate) struct BuiltIn {
     pub(crate) skills: Vec<(Arc<dyn Skill>, Digest)>,
     pub(crate) client: Client,
+    /// The secrets that `llm_invoke` is set up with.
+    pub(crate) provider_keys: BTreeSet<String>,
 }
 
 /// The skills that come with the runtime, set up, and which builds of them they are.
@@ -116,8 +119,8 @@ pub(crate) fn built_in(settings: &SkillSettings, resolver: Arc<dyn Resolver>) ->
     }
     let egress = Egress::new(&settings.egress)?;
     let exchange = Exchange::new(egress, Arc::clone(&resolver), &trust, most).map_err(SetupError::Client)?;
-    let keys = settings.providers.iter().filter_map(|provider| provider.api_key.as_ref());
-    let bindings = Bindings::new(&settings.secrets.hosts, keys)?;
+    let provider_keys = settings.providers.iter().filter_map(|provider| provider.api_key.clone()).collect();
+    let bindings = Bindings::new(&settings.secrets.hosts, &provider_keys)?;
     let models = LlmInvoke::new(&settings.providers, &resolver, &trust, most)?;
     let client = Client { exchange: exchange.clone(), bindings: bindings.clone() };
     let skills: Vec<(Arc<dyn Skill>, Digest)> = vec![
@@ -125,7 +128,7 @@ pub(crate) fn built_in(settings: &SkillSettings, resolver: Arc<dyn Resolver>) ->
         (Arc::new(models), build::llm_invoke()),
         (Arc::new(JsonTransform::new()), build::json_transform()),
     ];
-    Ok(BuiltIn { skills, client })
+    Ok(BuiltIn { skills, client, provider_keys })
 }
 
 /// Whether a text holds a reference that is still to be resolved; such a text is checked once it is.

@@ -16,7 +16,7 @@ use crate::executor::secrecy;
 use crate::outbound::{Http, Open};
 use crate::registry::{self, Registry};
 use crate::schema::Schema;
-use crate::secrets::Secrets;
+use crate::secrets::{Allowed, Granted, Secrets};
 use crate::skill::{Call, Observation, Skill};
 
 /// How much later than its timeout a skill may report before the executor's guard ends the attempt.
@@ -119,8 +119,12 @@ async fn check_call(
     let acted = AtomicBool::new(false);
     let open = registry.client_of(skill.metadata()).map(|client| Open { client, acted: &acted });
     let secrets_named = secrecy::named(sample);
-    let http = Http::new(open, secrets, &secrets_named, &effect_keys, timeout);
-    let call = Call { parameters: sample, timeout, effect_keys: &effect_keys, secrets, http, random_seed: 0 };
+    let metadata = skill.metadata();
+    let (entrusted, bindings) = (registry.entrusted(&metadata.skill_id, &metadata.version), registry.bindings());
+    let allowed = Allowed { named: &secrets_named, entrusted: &entrusted };
+    let http = Http::new(open, secrets, allowed, &effect_keys, timeout);
+    let granted = Granted { secrets, allowed, bindings: &bindings };
+    let call = Call { parameters: sample, timeout, effect_keys: &effect_keys, secrets: &granted, http, random_seed: 0 };
     match tokio::time::timeout(timeout + GRACE, skill.call(call)).await {
         Ok(observation) => check_observation(skill, &observation, &skill.usage_bound(sample), note),
         Err(_elapsed) => note(format!("it does not keep to its timeout of {} ms", timeout.as_millis())),

@@ -176,6 +176,7 @@ async fn a_skill_that_tells() {
         let pure = macp_plan_core::testkit::ScriptedSkill::new("http_call", "1.2.0", None, "OK_HTTP_CALL");
         registry.register(Arc::new(Telling(pure)), None).unwrap();
     });
-    let result = check(&world, plan(0, vec![step("s1", "http_call", json!({}))])).await;
+    let named = json!({"as": "secret://token"});
+    let result = check(&world, plan(0, vec![step("s1", "http_call", named)])).await;
     assert_eq!(step_of(&result, "s1").outcome.details["output"], json!({"it": "secret://token"}));
 }

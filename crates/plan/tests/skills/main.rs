@@ -3,6 +3,7 @@
 mod authored;
 mod bindings;
 mod egress;
+mod granted;
 mod http_answers;
 mod http_faults;
 mod http_redirects;
