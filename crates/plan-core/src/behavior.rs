@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::budget::Breach;
 use crate::cost::{CostBasis, Usage};
 use crate::digest::{self, BEHAVIOR_LABEL, Digest};
-use crate::journal::{Body, Entry, RunFinished, StepFinished, Stop};
+use crate::journal::{Body, BudgetAlert, Entry, RunFinished, StepFinished, Stop};
 
 /// What a run did, as far as a replay must do it too.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -19,6 +19,9 @@ pub struct Behavior {
     pub finished: Option<RunFinished>,
     /// Place of the run's end in the journal.
     pub finished_seq: Option<u64>,
+    /// What was told about the budget, each with its place in the journal.
+    #[serde(skip)]
+    pub(crate) alerts: Vec<(u64, BudgetAlert)>,
     #[serde(skip)]
     places: BTreeMap<String, usize>,
 }
@@ -100,6 +103,7 @@ impl Behavior {
                 self.finished = Some(finished.clone());
                 self.finished_seq = Some(seq);
             }
+            Body::BudgetAlert(alert) => self.alerts.push((seq, alert.clone())),
             _ => {
                 let step = body.step_id().and_then(|id| self.places.get(id)).copied();
                 if let Some(step) = step.and_then(|place| self.steps.get_mut(place)) {

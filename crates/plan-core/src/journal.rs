@@ -119,10 +119,7 @@ pub enum Body {
     DeadlineReached {
         limit_ms: u64,
     },
-    BudgetAlert {
-        threshold_percent: u32,
-        spent: u64,
-    },
+    BudgetAlert(BudgetAlert),
     RunFinished(RunFinished),
 }
 
@@ -145,7 +142,7 @@ impl Body {
             Body::Observed { .. } => "observed",
             Body::CancelRequested { .. } => "cancel_requested",
             Body::DeadlineReached { .. } => "deadline_reached",
-            Body::BudgetAlert { .. } => "budget_alert",
+            Body::BudgetAlert(_) => "budget_alert",
             Body::RunFinished(_) => "run_finished",
         }
     }
@@ -168,7 +165,7 @@ impl Body {
             | Body::AttemptJudged { .. }
             | Body::RetryScheduled { .. }
             | Body::StepFinished(_)
-            | Body::BudgetAlert { .. }
+            | Body::BudgetAlert(_)
             | Body::RunFinished(_) => Class::Decision,
         }
     }
@@ -187,11 +184,11 @@ impl Body {
             | Body::RetryScheduled { step_id, .. }
             | Body::StepFinished(StepFinished { step_id, .. }) => Some(step_id),
             Body::Observed { step_id, .. } => step_id.as_deref(),
+            Body::BudgetAlert(alert) => alert.refused.as_ref().map(|refused| refused.step_id.as_str()),
             Body::RunStarted(_)
             | Body::Admission(_)
             | Body::CancelRequested { .. }
             | Body::DeadlineReached { .. }
-            | Body::BudgetAlert { .. }
             | Body::RunFinished(_) => None,
         }
     }
@@ -206,9 +203,32 @@ impl Body {
             | Body::AttemptObserved { attempt, .. }
             | Body::AttemptJudged { attempt, .. } => Some(*attempt),
             Body::RetryScheduled { next_attempt, .. } => Some(*next_attempt),
+            Body::BudgetAlert(alert) => alert.refused.as_ref().map(|refused| refused.attempt),
             _ => None,
         }
     }
+}
+
+/// What people are to hear of a budget while the run goes on. There are two kinds: the threshold was reached, of which
+/// there is one in a run (AOS-18), and a check was refused that nothing enforces, each of which is told (AOS-64).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetAlert {
+    pub threshold_percent: u32,
+    /// In microcents, as every amount here.
+    pub spent: u64,
+    /// The check that was refused; none if it is the threshold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<RefusedCheck>,
+}
+
+/// A check that the budget refused and that the run went on past, because the plan has no hard limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedCheck {
+    pub step_id: String,
+    pub attempt: u32,
+    pub breach: Option<Breach>,
+    pub required: u64,
+    pub remaining: i64,
 }
 
 /// The output of a skill: inline if it is small, by digest alone if it is kept apart.
@@ -230,9 +250,26 @@ pub struct Reused {
     pub code: String,
 }
 
+/// The revision of the rules that new runs are decided by. A run keeps the one it began under.
+///
+/// 1. One alert in a run, whether the threshold was reached first or a check refused.
+/// 2. One alert at the threshold, and one for every check that is refused and not enforced.
+pub const REVISION: u32 = 2;
+
+fn first_revision() -> u32 {
+    1
+}
+
+fn is_first_revision(revision: &u32) -> bool {
+    *revision == first_revision()
+}
+
 /// Everything a run is bound to from its beginning.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunStart {
+    /// The rules the run is decided by, see [`REVISION`]; journals of the first do not say it.
+    #[serde(default = "first_revision", skip_serializing_if = "is_first_revision")]
+    pub revision: u32,
     pub run_id: String,
     pub plan_id: String,
     pub plan_hash: Digest,

@@ -38,7 +38,7 @@ use crate::cause::Cause;
 use crate::cost::Usage;
 use crate::digest::Digest;
 use crate::effect::{Effect, Idempotency};
-use crate::journal::{Body, Entry, RunFinished, RunMode, RunStart, StepFinished};
+use crate::journal::{Body, Entry, REVISION, RunFinished, RunMode, RunStart, StepFinished};
 use crate::plan::{FrozenPlan, Plan, Step};
 use crate::rate_card::{self, RateCard};
 use crate::reference;
@@ -111,6 +111,8 @@ pub enum OutOfPlace {
     NoSuchStep { step_id: String, index: u32 },
     #[error("the run belongs to the plan {found}, not to {expected}")]
     Plan { expected: Digest, found: Digest },
+    #[error("the run is decided by revision {found} of the rules, and only those up to {REVISION} are known here")]
+    Revision { found: u32 },
     #[error("the output {digest} of step `{step_id}` is kept apart from the journal and was not given")]
     OutputMissing { step_id: String, digest: Digest },
 }
@@ -173,7 +175,7 @@ impl Machine {
     #[must_use]
     pub fn boundary(&self) -> bool {
         let between = matches!(self.state.phase, Phase::Budget | Phase::Schedule | Phase::Limiter | Phase::Dedupe);
-        between && !self.state.alert_due
+        between && self.state.alert_due.is_none()
     }
 
     /// Whether the call that is due must not be made by a process that does not know if an earlier one made it: every

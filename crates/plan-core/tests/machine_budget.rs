@@ -1,10 +1,18 @@
-//! Budgets: the stop point, overruns, ceilings, soft limits and the one alert.
+//! Budgets: the stop point, overruns, ceilings, soft limits and their alerts.
+
+use std::sync::Arc;
 
 use macp_plan_core::behavior::Behavior;
+use macp_plan_core::budget::Breach;
 use macp_plan_core::cause::Cause;
-use macp_plan_core::journal::{Body, RunFinished, RunStatus, Stop, StopReason};
+use macp_plan_core::compare::Verdict;
+use macp_plan_core::journal::{
+    Body, BudgetAlert, Journal, REVISION, RunFinished, RunStart, RunStatus, Stop, StopReason,
+};
+use macp_plan_core::machine::{Machine, Pinned};
 use macp_plan_core::plan::StepStatus;
-use macp_plan_core::testkit::{Answer, Kit, Run, World, execute, freeze, llm_step, plan, rate_card, step};
+use macp_plan_core::replay::{Options, mock_replay};
+use macp_plan_core::testkit::{self, Answer, Kit, Run, World, execute, freeze, llm_step, plan, rate_card, step};
 use serde_json::{Value, json};
 
 fn go(value: Value, world: World) -> Run {
@@ -20,14 +28,31 @@ fn mails(count: usize) -> Vec<Value> {
     (0..count).map(|place| step(&format!("s{place}"), "mail_send", json!({}))).collect()
 }
 
-fn alerts(run: &Run) -> Vec<(u64, u64)> {
+/// Alerts with their places in the journal.
+fn alerts(run: &Run) -> Vec<(u64, &BudgetAlert)> {
     let entries = run.journal.entries().iter();
     entries
         .filter_map(|entry| match &entry.body {
-            Body::BudgetAlert { spent, .. } => Some((entry.seq, *spent)),
+            Body::BudgetAlert(alert) => Some((entry.seq, alert)),
             _ => None,
         })
         .collect()
+}
+
+/// What every alert is about: what had been spent, in cents, and the step of a check that was refused.
+fn about(run: &Run) -> Vec<(u64, Option<&str>)> {
+    let alerts = alerts(run).into_iter();
+    alerts.map(|(_, it)| (it.spent / 1_000_000, it.refused.as_ref().map(|check| check.step_id.as_str()))).collect()
+}
+
+fn kind_before(run: &Run, seq: u64) -> &'static str {
+    run.journal.entries()[usize::try_from(seq).expect("small") - 1].body.kind()
+}
+
+fn soft(budget_cents: u64, steps: Vec<Value>) -> Value {
+    let mut value = plan(budget_cents, steps);
+    value["context"]["budget_policy"]["hard_limit"] = false.into();
+    value
 }
 
 /// Test 20 (AOS-61, AOS-65): with k cents, k steps of one cent run, and the next is refused. Equality is enough.
@@ -134,24 +159,74 @@ fn an_estimate_above_the_bound_is_required() {
 /// AOS-64: without a hard limit a refusal is recorded and told, and the run goes on.
 #[test]
 fn a_soft_limit_records_and_goes_on() {
-    let mut value = plan(1, mails(3));
-    value["context"]["budget_policy"]["hard_limit"] = false.into();
-    let run = go(value, World::new());
+    let run = go(soft(1, mails(3)), World::new());
     assert_eq!(finished(&run).status, RunStatus::Succeeded);
     assert_eq!(run.world.calls.len(), 3);
     let refused = Behavior::of(run.journal.entries());
     let refused: Vec<bool> = refused.steps.iter().map(|step| step.budget_checks[0].allowed).collect();
     assert_eq!(refused, [true, false, false]);
-    assert_eq!(alerts(&run).len(), 1, "people are told once");
+    assert_eq!(about(&run), [(1, None), (1, Some("s1")), (2, Some("s2"))], "the threshold once, and every refusal");
     assert_eq!(finished(&run).budget.overrun, 2_000_000);
+    let (seq, alert) = alerts(&run)[2];
+    assert_eq!(kind_before(&run, seq), "budget_checked");
+    let told = json!({"threshold_percent": 80, "spent": 2_000_000, "refused":
+        {"step_id": "s2", "attempt": 0, "breach": "budget", "required": 1_000_000, "remaining": -1_000_000}});
+    assert_eq!(serde_json::to_value(alert).expect("plain"), told);
 
     // A ceiling that is broken before anything is spent is told as well.
-    let mut value = plan(100, mails(2));
-    value["context"]["budget_policy"]["hard_limit"] = false.into();
+    // The threshold is another matter, and is told once it is reached.
+    let mut value = soft(2, mails(2));
     value["context"]["budget_policy"]["per_step_max_cents"] = 0.into();
     let run = go(value, World::new());
-    assert_eq!(alerts(&run).iter().map(|(_, spent)| *spent).collect::<Vec<_>>(), [0]);
+    assert_eq!(about(&run), [(0, Some("s0")), (1, Some("s1")), (2, None)]);
+    assert_eq!(alerts(&run)[0].1.refused.as_ref().expect("a refusal").breach, Some(Breach::PerStep));
     assert_eq!(run.world.calls.len(), 2);
+}
+
+/// A retry is checked like a first attempt, and told like one.
+#[test]
+fn a_refused_retry_is_told_with_its_attempt() {
+    let failing = Answer::of(Cause::LlmStatus { status: 503, context_length: false }).tokens(1, 1);
+    let value = soft(0, vec![llm_step("s0", "say", 10)]);
+    let run = go(value, World::new().answer("s0", 0, failing).answer("s0", 1, Answer::of(Cause::Success).tokens(1, 1)));
+    let refused = alerts(&run).into_iter().filter_map(|(_, alert)| alert.refused.as_ref());
+    assert_eq!(refused.map(|check| check.attempt).collect::<Vec<_>>(), [0, 1]);
+}
+
+/// Runs of the first revision had one alert for both, and go on and replay as they began.
+#[test]
+fn a_run_keeps_the_revision_it_began_under() {
+    let (frozen, catalog) = (freeze(soft(1, mails(3))), Kit::standard().shared());
+    let first = RunStart { revision: 1, ..testkit::start(&frozen, "r-first") };
+    let run = testkit::run(&frozen, &catalog, Arc::new(Pinned), first, World::new());
+    assert_eq!(about(&run), [(1, None)]);
+    let told = serde_json::to_value(&run.journal.entries()[0]).expect("plain");
+    assert_eq!(told.get("revision"), None, "journals of the first revision do not say it");
+    let replay = |run: &Run| {
+        let options = Options::new("r-replay");
+        mock_replay(&frozen, &run.journal, &|_| None, &catalog, &options).expect("its own plan").report
+    };
+    assert_eq!(replay(&run).verdict, Verdict::Match, "{:#?}", replay(&run).mismatches);
+    let now = go(soft(1, mails(3)), World::new());
+    assert_eq!(serde_json::to_value(&now.journal.entries()[0]).expect("plain")["revision"], REVISION);
+    assert_eq!(replay(&now).verdict, Verdict::Match);
+    assert_eq!(finished(&now).behavior_digest, finished(&run).behavior_digest, "what is told is no behaviour");
+}
+
+/// What nobody here knows the rules of is neither gone on with nor compared.
+#[test]
+fn a_revision_to_come_is_refused() {
+    let (frozen, catalog) = (freeze(soft(1, mails(1))), Kit::standard().shared());
+    for revision in [0, REVISION + 1] {
+        let start = RunStart { revision, ..testkit::start(&frozen, "r-later") };
+        let body = Body::RunStarted(Box::new(start.clone()));
+        let mut machine = Machine::new(Arc::clone(&frozen), Arc::clone(&catalog), Arc::new(Pinned), start.clone());
+        let told = machine.apply(&body, None).expect_err("must be refused").to_string();
+        assert!(told.contains(&format!("revision {revision}")), "{told}");
+        let journal = Journal::begin(start).expect("canonical");
+        let report = mock_replay(&frozen, &journal, &|_| None, &catalog, &Options::new("r")).expect("its plan").report;
+        assert_eq!((report.verdict, report.pin_violations[0].kind.as_str()), (Verdict::NotComparable, "revision"));
+    }
 }
 
 /// AOS-18: one alert, when the threshold is reached, right after the charge.
@@ -161,11 +236,8 @@ fn one_alert_at_the_threshold() {
         let mut value = plan(5, mails(5));
         value["context"]["budget_policy"]["alert_threshold_percent"] = percent.into();
         let run = go(value, World::new());
-        let alerts = alerts(&run);
-        assert_eq!(alerts.len(), 1);
-        assert_eq!(alerts[0].1, spent * 1_000_000);
-        let before = &run.journal.entries()[usize::try_from(alerts[0].0).expect("small") - 1];
-        assert_eq!(before.body.kind(), "attempt_judged");
+        assert_eq!(about(&run), [(spent, None)]);
+        assert_eq!(kind_before(&run, alerts(&run)[0].0), "attempt_judged");
     }
 }
 

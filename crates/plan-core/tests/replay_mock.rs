@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use macp_plan_core::cause::Cause;
 use macp_plan_core::compare::{Aspect, Origin, Report, Verdict};
-use macp_plan_core::journal::{Body, DedupeVerdict, Journal, LimiterVerdict, RunMode};
+use macp_plan_core::journal::{Body, BudgetAlert, DedupeVerdict, Journal, LimiterVerdict, RunMode};
 use macp_plan_core::machine::{Machine, Next, Pinned, Question, Rules};
 use macp_plan_core::plan::{FrozenPlan, RetryPolicy, StepStatus};
 use macp_plan_core::replay::{self, Options, Refused, mock_replay};
@@ -385,5 +385,41 @@ fn a_forged_decision_is_found() {
         assert_eq!(report.verdict, Verdict::Diverged, "{field}");
         let found: Vec<_> = report.mismatches.iter().map(|it| (it.aspect, it.field.as_str(), it.cause)).collect();
         assert_eq!(found, [(aspect, field, Origin::Runtime)]);
+    }
+}
+
+/// AOS-87: so is what people were told of the budget: of which check, and how much was spent.
+#[test]
+fn a_forged_alert_is_found() {
+    let mut value = plan(1, ["s1", "s2"].map(|id| step(id, "mail_send", json!({}))).to_vec());
+    value["context"]["budget_policy"]["hard_limit"] = json!(false);
+    let (plan, catalog) = (freeze(value), Kit::standard().shared());
+    let run = execute(&plan, &catalog, World::new());
+    let forgeries: [(&str, Forge); 3] = [
+        ("budget_alert", |body| match body {
+            Body::BudgetAlert(alert) => {
+                alert.spent += 1;
+                true
+            }
+            _ => false,
+        }),
+        ("budget_alert", |body| match body {
+            Body::BudgetAlert(BudgetAlert { refused: Some(refused), .. }) => {
+                refused.remaining += 1;
+                true
+            }
+            _ => false,
+        }),
+        ("budget_alert", |body| match body {
+            Body::BudgetAlert(alert) => alert.refused.take().is_some(),
+            _ => false,
+        }),
+    ];
+    for (field, forge) in forgeries {
+        let journal = forged(&run, forge);
+        let report =
+            mock_replay(&plan, &journal, &|_| None, &catalog, &Options::new("r")).expect("its own plan").report;
+        let found: Vec<_> = report.mismatches.iter().map(|it| (it.aspect, it.field.as_str(), it.cause)).collect();
+        assert_eq!(found, [(Aspect::BudgetEnforcement, field, Origin::Runtime)]);
     }
 }

@@ -7,7 +7,7 @@ mod report;
 use macp_plan_core::cause::Cause;
 use macp_plan_core::cost::{CostBasis, Usage};
 use macp_plan_core::digest::Digest;
-use macp_plan_core::journal::{AdmissionFinding, BudgetTotals, RunMode, SessionLink, Stop};
+use macp_plan_core::journal::{AdmissionFinding, BudgetAlert, BudgetTotals, RunMode, SessionLink, Stop};
 use macp_plan_core::plan::StepStatus;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -35,6 +35,9 @@ pub struct RunResult {
     pub total_cost_microcents: u64,
     pub total_cost_cents: u64,
     pub budget: Option<BudgetTotals>,
+    /// What people are to hear of the budget, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alerts: Vec<BudgetAlert>,
     pub jitter_seed: String,
     pub epoch: u64,
     /// Why effects were repeated, where somebody said so.

@@ -529,3 +529,31 @@ fn a_stop_is_told_with_its_reason() {
     assert!(shown.contains("`first.result.nope` cannot be resolved: there is no member"), "{shown}");
     assert_eq!(shown.matches("did not pass a check").count(), 1, "{shown}");
 }
+
+/// AOS-18, AOS-64: what people are to hear of a budget is told wherever they look, the threshold and every refusal apart.
+#[test]
+fn budget_alerts_are_told() {
+    let place = Place::new();
+    let steps = ["one", "two"].map(|id| {
+        json!({"step_id": id, "skill_id": "json_transform", "skill_version": "2.0.0",
+               "parameters": {"input": 1, "expression": "@"}})
+    });
+    let plan = json!({
+        "plan_id": "soft", "agent_id": "reader", "goal": "Read", "steps": steps,
+        "context": {"budget_cents": 0, "allowed_skills": ["json_transform"], "budget_policy": {"hard_limit": false}},
+    });
+    let plan = freeze(place.path(), "soft", &plan.to_string());
+    let server = serve(&place.data());
+    let told = result(&server.macp(&["--json", "run", "start", &plan]).exits(0));
+    let alerts = told["alerts"].as_array().unwrap().iter().map(|alert| &alert["refused"]["step_id"]);
+    assert_eq!(alerts.collect::<Vec<_>>(), [&json!("one"), &Value::Null, &json!("two")], "{told}");
+    let run = told["run_id"].as_str().unwrap();
+    let shown = server.macp(&["run", "show", run]).exits(0).stdout;
+    assert!(shown.contains("An alert was due at 80 % of the budget: 0.001 ¢ were spent."), "{shown}");
+    assert!(shown.contains("2 checks the budget refused went on all the same, at one, two."), "{shown}");
+    for journal in [server.macp(&["run", "log", run]), server.macp(&["run", "watch", run])] {
+        let journal = journal.exits(0).stdout;
+        assert_eq!(journal.matches("went on past the budget: needs 0.001 ¢").count(), 2, "{journal}");
+        assert_eq!(journal.matches("80 % of the budget or more").count(), 1, "{journal}");
+    }
+}

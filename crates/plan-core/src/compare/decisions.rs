@@ -16,6 +16,15 @@ impl Comparison {
                 self.step_decisions(one, other);
             }
         }
+        for ((seq, one), (_, other)) in original.alerts.iter().zip(&replay.alerts) {
+            let refused = one.refused.as_ref();
+            let (step_id, attempt) = (refused.map(|it| it.step_id.as_str()), refused.map(|it| it.attempt));
+            let place = Place { step_id, attempt, seq: Some(*seq) };
+            self.equal((Aspect::BudgetEnforcement, "budget_alert"), place, one, other, || {
+                "what is told about a budget follows from what was spent and which checks were refused (AOS-18, AOS-64)"
+                    .to_owned()
+            });
+        }
         if let (Some(one), Some(other)) = (&original.finished, &replay.finished) {
             let place = Place { seq: original.finished_seq, ..Place::default() };
             self.equal((Aspect::BudgetEnforcement, "run.budget"), place, &one.budget, &other.budget, || {

@@ -5,12 +5,13 @@ use serde_json::Value;
 
 use super::decide::add;
 use super::prepare::Gate;
-use super::state::{Current, Ending, Happened, Held, Phase, Seen};
+use super::state::{Alert, Current, Ending, Happened, Held, Phase, Seen};
 use super::{Machine, OutOfPlace};
 use crate::cause::Cause;
 use crate::cost;
 use crate::journal::{
-    Admission, Body, DedupeVerdict, LimiterVerdict, Output, Reused, RunStart, RunStatus, StepFinished, Stop, StopReason,
+    Admission, Body, DedupeVerdict, LimiterVerdict, Output, REVISION, RefusedCheck, Reused, RunStart, RunStatus,
+    StepFinished, Stop, StopReason,
 };
 use crate::plan::{OnError, StepStatus};
 use crate::skill::has_target;
@@ -80,9 +81,9 @@ impl Machine {
                 self.end_step(Ending::Cancelled { by: by.clone(), reason: reason.clone() });
             }
             Body::DeadlineReached { limit_ms } => self.end_step(Ending::Deadline { limit_ms: *limit_ms }),
-            Body::BudgetAlert { .. } => {
-                self.state.alert_due = false;
-                self.state.alerted = true;
+            Body::BudgetAlert(alert) => {
+                self.state.alert_due = None;
+                self.state.threshold_told |= alert.refused.is_none();
             }
             Body::RunFinished(finished) => {
                 self.state.finished = Some(finished.clone());
@@ -95,7 +96,7 @@ impl Machine {
 
     /// The kind of entry that is due.
     fn due(&self) -> &'static str {
-        if self.state.alert_due {
+        if self.state.alert_due.is_some() {
             return "budget_alert";
         }
         match self.state.phase {
@@ -146,6 +147,9 @@ impl Machine {
         if start.plan_hash != self.plan.hash {
             return Err(OutOfPlace::Plan { expected: self.plan.hash.clone(), found: start.plan_hash.clone() });
         }
+        if !(1..=REVISION).contains(&start.revision) {
+            return Err(OutOfPlace::Revision { found: start.revision });
+        }
         self.start = start.clone();
         self.state.phase = Phase::Admission;
         Ok(())
@@ -184,7 +188,9 @@ impl Machine {
     }
 
     fn apply_budget_checked(&mut self, body: &Body) {
-        let Body::BudgetChecked { attempt, allowed, breach, required, remaining, ceiling, .. } = body else { return };
+        let Body::BudgetChecked { step_id, attempt, allowed, breach, required, remaining, ceiling, .. } = body else {
+            return;
+        };
         if !allowed && self.plan.plan.context.budget_policy.hard_limit {
             return self.end_step(Ending::Budget {
                 breach: *breach,
@@ -193,8 +199,15 @@ impl Machine {
                 ceiling: *ceiling,
             });
         }
-        if !allowed && !self.state.alerted {
-            self.state.alert_due = true;
+        if !allowed {
+            let (step_id, attempt, breach) = (step_id.clone(), *attempt, *breach);
+            self.state.alert_due = match self.start.revision {
+                1 => (!self.state.threshold_told).then_some(Alert::Threshold),
+                _ => {
+                    let (required, remaining) = (*required, *remaining);
+                    Some(Alert::Refused(RefusedCheck { step_id, attempt, breach, required, remaining }))
+                }
+            };
         }
         self.state.phase = if *attempt == 0 { Phase::Limiter } else { Phase::Schedule };
     }
@@ -235,7 +248,7 @@ impl Machine {
             matches!(&current.happened, Some(Happened { cause: Cause::EffectInDoubt, .. }))
         });
         self.state.spent = add(self.state.spent, charge);
-        self.state.alert_due = !self.state.alerted && self.crosses_threshold();
+        self.state.alert_due = (!self.state.threshold_told && self.crosses_threshold()).then_some(Alert::Threshold);
         self.state.phase = match (in_doubt, retry) {
             (true, _) => Phase::StepEnd(Ending::InDoubt),
             (false, true) => Phase::Budget,

@@ -3,23 +3,27 @@
 use macp_wire::canonical::INTEGER_MAX;
 use serde_json::{Map, Value, json};
 
-use super::state::{Current, Ending, Happened, Phase};
+use super::state::{Alert, Current, Ending, Happened, Phase};
 use super::{Machine, Next, Question};
 use crate::behavior;
 use crate::cause::Cause;
 use crate::cost::{self, CostBasis};
-use crate::journal::{Body, BudgetTotals, EFFECT, EFFECT_UNKNOWN, RunFinished, RunStatus, StepFinished};
+use crate::journal::{Body, BudgetAlert, BudgetTotals, EFFECT, EFFECT_UNKNOWN, RunFinished, RunStatus, StepFinished};
 use crate::plan::StepStatus;
 
 impl Machine {
     /// What is due. Pure, and of constant cost but for the end of the run, which adds everything up.
     #[must_use]
     pub fn next(&self) -> Next<'_> {
-        if self.state.alert_due {
-            return decide(Body::BudgetAlert {
+        if let Some(alert) = &self.state.alert_due {
+            return decide(Body::BudgetAlert(BudgetAlert {
                 threshold_percent: self.plan.plan.context.budget_policy.alert_threshold_percent,
                 spent: self.state.spent,
-            });
+                refused: match alert {
+                    Alert::Threshold => None,
+                    Alert::Refused(check) => Some(check.clone()),
+                },
+            }));
         }
         match (&self.state.phase, &self.state.current) {
             (Phase::Start, _) => decide(Body::RunStarted(Box::new(self.start.clone()))),

@@ -8,7 +8,7 @@ use super::prepare::Prepared;
 use crate::budget::Breach;
 use crate::cause::Cause;
 use crate::cost::Usage;
-use crate::journal::{Reused, RunFinished, RunStatus, StepFinished, Stop};
+use crate::journal::{RefusedCheck, Reused, RunFinished, RunStatus, StepFinished, Stop};
 use crate::plan::StepStatus;
 use crate::{limits, reference};
 
@@ -27,12 +27,20 @@ pub(super) struct State {
     /// How many steps that refer to a name have not finished; names without any are not here.
     pub unread: BTreeMap<String, usize>,
     pub spent: u64,
-    pub alerted: bool,
+    /// That the threshold was reached has been told.
+    pub threshold_told: bool,
     /// An alert is decided before anything else.
-    pub alert_due: bool,
+    pub alert_due: Option<Alert>,
     /// Why the run ends early.
     pub stop: Option<(Stop, RunStatus)>,
     pub finished: Option<RunFinished>,
+}
+
+/// What people are to be told about the budget.
+#[derive(Clone, Debug)]
+pub(super) enum Alert {
+    Threshold,
+    Refused(RefusedCheck),
 }
 
 /// Where in the order of entries the machine is: what is due next.
@@ -149,8 +157,8 @@ impl State {
             held_bytes: 0,
             unread,
             spent: 0,
-            alerted: false,
-            alert_due: false,
+            threshold_told: false,
+            alert_due: None,
             stop: None,
             finished: None,
         }

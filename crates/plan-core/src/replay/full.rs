@@ -26,7 +26,8 @@ pub fn full_replay(
     check_plan(plan, &replay.start().plan_hash)?;
     let run_ids = (original.start().run_id.clone(), replay.start().run_id.clone());
     let mut report = Report::not_comparable(RunMode::FullReplay, run_ids.0, run_ids.1.clone(), plan.hash.clone());
-    let checked = pins::check(&plan.plan, catalog.as_ref());
+    let revisions = [original.start().revision, replay.start().revision];
+    let checked = pins::check(&plan.plan, &revisions, catalog.as_ref());
     report.pin_violations = checked.violations;
     if checked.fatal || checked.skill_missing || checked.skill_disabled {
         return Ok(report);

@@ -48,7 +48,7 @@ pub fn mock_replay(
     let mut report = Report::not_comparable(RunMode::MockReplay, run_ids.0, run_ids.1, plan.hash.clone());
     report.what_if = !options.what_if.is_empty();
     report.substitutions = substitutions;
-    let checked = pins::check(&under.plan, catalog.as_ref());
+    let checked = pins::check(&under.plan, &[original_start.revision], catalog.as_ref());
     report.pin_violations = checked.violations;
     if checked.fatal {
         return Ok(Mock { report, behavior: Behavior::default(), entries: Vec::new() });

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::compare::PinViolation;
+use crate::journal::REVISION;
 use crate::plan::{JITTER, Plan, SPEC, Step, TOKEN_ESTIMATOR};
 use crate::rate_card;
 use crate::skill::Catalog;
@@ -20,11 +21,19 @@ pub(super) struct Checked {
     pub skill_disabled: bool,
 }
 
-pub(super) fn check(plan: &Plan, catalog: &dyn Catalog) -> Checked {
+/// Checks what a plan pins, and the revision of the rules that its runs were decided by.
+pub(super) fn check(plan: &Plan, revisions: &[u32], catalog: &dyn Catalog) -> Checked {
     let mut checked = Checked::default();
     let mut violate = |kind: &str, subject: &str, why: String| {
         checked.violations.push(PinViolation { kind: kind.to_owned(), subject: subject.to_owned(), why });
     };
+    if let Some(unknown) = revisions.iter().find(|revision| !(1..=REVISION).contains(*revision)) {
+        violate(
+            "revision",
+            &unknown.to_string(),
+            format!("only revisions of the rules up to {REVISION} are known here"),
+        );
+    }
     let pins = &plan.pins;
     if Taxonomy::version(&pins.taxonomy_version).is_none() {
         violate("taxonomy", &pins.taxonomy_version, "this version of the taxonomy is not known here".to_owned());

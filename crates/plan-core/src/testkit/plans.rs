@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::journal::{RunMode, RunStart};
+use crate::journal::{REVISION, RunMode, RunStart};
 use crate::plan::{FrozenPlan, JITTER, SPEC, TOKEN_ESTIMATOR};
 use crate::rate_card::RateCard;
 
@@ -79,6 +79,7 @@ pub fn freeze(plan: Value) -> Arc<FrozenPlan> {
 #[must_use]
 pub fn start(plan: &FrozenPlan, run_id: &str) -> RunStart {
     RunStart {
+        revision: REVISION,
         run_id: run_id.to_owned(),
         plan_id: plan.plan.plan_id.clone(),
         plan_hash: plan.hash.clone(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use macp_plan_core::digest::{self, Digest};
-use macp_plan_core::journal::{Body, RunMode, RunStart, SessionLink};
+use macp_plan_core::journal::{Body, REVISION, RunMode, RunStart, SessionLink};
 use macp_plan_core::machine::{Machine, Pinned};
 use macp_plan_core::plan::FrozenPlan;
 use serde_json::json;
@@ -193,6 +193,7 @@ impl Shared {
     /// What a run of a plan is bound to if nothing else is asked for.
     pub(super) fn bare(&self, run_id: &str, plan: &FrozenPlan, mode: RunMode) -> RunStart {
         RunStart {
+            revision: REVISION,
             run_id: run_id.to_owned(),
             plan_id: plan.plan.plan_id.clone(),
             plan_hash: plan.hash.clone(),

@@ -73,6 +73,10 @@ impl RunResult {
             Body::CancelRequested { by, reason } => Some(Cancelled { by: by.clone(), reason: reason.clone() }),
             _ => None,
         });
+        let alerts = run.bodies().filter_map(|body| match body {
+            Body::BudgetAlert(alert) => Some(alert.clone()),
+            _ => None,
+        });
         Self {
             run_id: start.run_id.clone(),
             plan_id: start.plan_id.clone(),
@@ -89,6 +93,7 @@ impl RunResult {
             total_cost_microcents: finish.map_or(spent, |finish| finish.total_cost_microcents),
             total_cost_cents: finish.map_or_else(|| cost::cents(spent), |finish| finish.total_cost_cents),
             budget: finish.map(|finish| finish.budget),
+            alerts: alerts.collect(),
             jitter_seed: start.jitter_seed.clone(),
             epoch: start.epoch,
             epoch_reason: start.epoch_reason.clone(),

@@ -73,7 +73,7 @@ async fn overrun_then_stop() {
     }
 }
 
-/// AOS-18: a soft limit is noted and alerted once, and the run goes on.
+/// AOS-18, AOS-64: the threshold is told once and every refusal that nothing enforces, and the run goes on.
 #[tokio::test(start_paused = true)]
 async fn a_soft_limit_only_alerts() {
     let world = World::memory();
@@ -83,7 +83,9 @@ async fn a_soft_limit_only_alerts() {
     let run_id = begin(&executor, value).await;
     let result = ended(&executor, &run_id).await;
     assert_eq!((result.status, result.total_cost_cents), (Status::Succeeded, 3));
-    assert_eq!(count(&executor, &run_id, "budget_alert").await, 1);
+    assert_eq!(count(&executor, &run_id, "budget_alert").await, 3);
+    let told = result.alerts.iter().map(|it| it.refused.as_ref().map(|check| check.step_id.as_str()));
+    assert_eq!(told.collect::<Vec<_>>(), [None, Some("s2"), Some("s3")]);
 }
 
 /// AOS-61: a step may have a ceiling of its own.

@@ -69,7 +69,9 @@ fn scenarios() -> Vec<Scenario> {
             "ERR_BUDGET_EXCEEDED",
             runs!(plan(1, vec![ask("usage 9/900"), call("s2", "200")])),
         ),
+        // Recorded under the first revision of the rules, which told people once of either.
         kit("soft_limit", Succeeded, "OK", runs!(soft())),
+        kit("soft_limit_told", Succeeded, "OK", runs!(soft())),
         kit("continue_and_conditions", Succeeded, "OK_HTTP_CALL", runs!(conditions())),
         kit("references_and_a_large_body", Succeeded, "OK_HTTP_CALL", runs!(references())),
         kit("unresolved_reference", Failed, "ERR_VALIDATION_FAILED", runs!(unresolved())),

@@ -7,7 +7,8 @@ use macp_plan::store::{Journal, RunId, RunStore};
 use macp_plan_core::cause::Cause;
 use macp_plan_core::digest::{self, BEHAVIOR_LABEL, Digest, REQUEST_LABEL};
 use macp_plan_core::journal::{
-    Body, BudgetTotals, Output, RunFinished, RunMode, RunStart, RunStatus, SessionLink, StepFinished, Stop, StopReason,
+    Body, BudgetTotals, Output, REVISION, RunFinished, RunMode, RunStart, RunStatus, SessionLink, StepFinished, Stop,
+    StopReason,
 };
 use macp_plan_core::plan::StepStatus;
 use serde_json::{Map, Value, json};
@@ -36,6 +37,7 @@ pub(crate) fn start(run_id: &str, plan_hash: &Digest) -> RunStart {
         "token_estimator": "bytes4-ceil/1", "rate_card": {"id": "rc", "hash": plan_hash},
     });
     RunStart {
+        revision: REVISION,
         run_id: run_id.to_owned(),
         plan_id: "p1".to_owned(),
         plan_hash: plan_hash.clone(),

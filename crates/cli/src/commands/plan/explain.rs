@@ -6,7 +6,7 @@ use std::sync::Arc;
 use macp_plan::store::RunId;
 use macp_plan_core::dry_run::{Estimate, StepEstimate, dry_run};
 use macp_plan_core::effect::Idempotency;
-use macp_plan_core::journal::{RunMode, RunStart};
+use macp_plan_core::journal::{REVISION, RunMode, RunStart};
 use macp_plan_core::plan::{FrozenPlan, OnError, Step};
 use macp_plan_core::skill::Catalog;
 use serde_json::json;
@@ -52,6 +52,7 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<Finding> {
 pub(super) fn estimate(plan: &Arc<FrozenPlan>, catalog: &Arc<dyn Catalog>) -> anyhow::Result<Estimate> {
     let run_id = RunId::new(u64::try_from(now_ms()).unwrap_or_default()).into_string();
     let start = RunStart {
+        revision: REVISION,
         run_id: run_id.clone(),
         plan_id: plan.plan.plan_id.clone(),
         plan_hash: plan.hash.clone(),

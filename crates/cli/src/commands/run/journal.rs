@@ -1,15 +1,22 @@
 //! Entries of a journal as people read them.
 
-use macp_plan_core::journal::{Body, Class, DedupeVerdict, Entry, LimiterVerdict};
+use macp_plan_core::budget::Breach;
+use macp_plan_core::journal::{Body, BudgetAlert, Class, DedupeVerdict, Entry, LimiterVerdict};
 use serde_json::Value;
 
 use crate::money::{cents, span};
 use crate::output::Paint;
-use crate::table::{Cell, Column, left, right};
+use crate::table::{self, Cell, Column, right};
 use crate::text::{clean, count, cut};
 
-pub(super) const COLUMNS: &[Column] =
-    &[right("SEQ", 5), left("CLASS", 8), left("ENTRY", 16), left("STEP", 10), right("TRY", 3), left("WHAT", 4)];
+pub(super) const COLUMNS: &[Column] = &[
+    right("SEQ", 5),
+    table::left("CLASS", 8),
+    table::left("ENTRY", 16),
+    table::left("STEP", 10),
+    right("TRY", 3),
+    table::left("WHAT", 4),
+];
 
 /// Characters of an entry's content shown in a table.
 const DETAIL_CHARACTERS_MAX: usize = 96;
@@ -43,9 +50,8 @@ fn detail(body: &Body) -> String {
             None => "a reference does not resolve".to_owned(),
         },
         Body::BudgetChecked { required, remaining, allowed, .. } => {
-            let left = u64::try_from(*remaining).map_or_else(|_| "nothing".to_owned(), cents);
             let verdict = if *allowed { "allowed" } else { "refused" };
-            format!("{verdict}: needs {}, has {left}", cents(*required))
+            format!("{verdict}: needs {}, has {}", cents(*required), left(*remaining))
         }
         Body::LimiterVerdict { verdict, .. } => match verdict {
             LimiterVerdict::Allowed => "allowed".to_owned(),
@@ -76,14 +82,26 @@ fn detail(body: &Body) -> String {
         Body::Observed { facts, .. } => compact(&serde_json::to_value(facts).unwrap_or_default()),
         Body::CancelRequested { by, reason } => format!("by {by}: {reason}"),
         Body::DeadlineReached { limit_ms } => format!("after {}", span(*limit_ms)),
-        Body::BudgetAlert { threshold_percent, spent } => {
-            format!("{} spent, more than {threshold_percent} % of the budget", cents(*spent))
+        Body::BudgetAlert(BudgetAlert { threshold_percent, spent, refused: None }) => {
+            format!("{} spent, {threshold_percent} % of the budget or more", cents(*spent))
+        }
+        Body::BudgetAlert(BudgetAlert { refused: Some(refused), .. }) => {
+            let limit = match refused.breach {
+                Some(Breach::PerStep) => "the ceiling of a step",
+                Some(Breach::Budget) | None => "the budget",
+            };
+            format!("went on past {limit}: needs {}, has {}", cents(refused.required), left(refused.remaining))
         }
         Body::RunFinished(run) => {
             let status = compact(&serde_json::to_value(run.status).unwrap_or_default());
             format!("{status} {}, {}, {}", run.final_code, cents(run.total_cost_microcents), run.behavior_digest)
         }
     }
+}
+
+/// What is left of a budget; nothing, if it is overrun.
+fn left(remaining: i64) -> String {
+    u64::try_from(remaining).map_or_else(|_| "nothing".to_owned(), cents)
 }
 
 /// A small value as `name=value` pairs.

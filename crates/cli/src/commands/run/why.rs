@@ -2,16 +2,20 @@
 
 use macp_plan::result::{AtWork, Doing, RunResult, Settled, StepResult};
 use macp_plan::store::{Outcome, Status};
-use macp_plan_core::journal::{EFFECT, EFFECT_UNKNOWN, RunMode, Stop, StopReason};
+use macp_plan_core::journal::{BudgetAlert, EFFECT, EFFECT_UNKNOWN, RefusedCheck, RunMode, Stop, StopReason};
 use macp_plan_core::taxonomy;
 use serde_json::Value;
 
 use crate::money::{cents, span};
 use crate::text::count;
 
+/// Steps named in one sentence; it is one screen, and `log` has them all.
+const STEPS_TOLD_MAX: usize = 8;
+
 /// A few sentences: what happened, and what an operator can do.
 pub(super) fn explain(result: &RunResult) -> Vec<String> {
     let mut told = outcome(result);
+    told.extend(alerts(result));
     told.extend(in_doubt_besides(result));
     told.extend(result.settled.iter().map(said));
     told.extend(retry(result));
@@ -218,6 +222,29 @@ fn budget(result: &RunResult, stop: &Stop) -> Vec<String> {
         format!("The budget does not allow step {step_id}{needs}{remains}."),
         "Freeze a plan with a larger budget_cents, or with cheaper steps; a frozen plan keeps its budget.".to_owned(),
     ]
+}
+
+/// What was to be heard of the budget while the run went on.
+fn alerts(result: &RunResult) -> Vec<String> {
+    let mut told = Vec::new();
+    for BudgetAlert { threshold_percent, spent, .. } in result.alerts.iter().filter(|alert| alert.refused.is_none()) {
+        told.push(format!("An alert was due at {threshold_percent} % of the budget: {} were spent.", cents(*spent)));
+    }
+    let refused: Vec<&RefusedCheck> = result.alerts.iter().filter_map(|alert| alert.refused.as_ref()).collect();
+    let mut steps: Vec<&str> = refused.iter().map(|check| check.step_id.as_str()).collect();
+    steps.dedup();
+    if !steps.is_empty() {
+        let checks = count(refused.len() as u64, "check", "checks");
+        let more = steps.len().saturating_sub(STEPS_TOLD_MAX);
+        let mut at = steps[..steps.len() - more].join(", ");
+        if more > 0 {
+            at.push_str(&format!(" and {more} more"));
+        }
+        told.push(format!(
+            "The plan has no hard limit, so that {checks} the budget refused went on all the same, at {at}."
+        ));
+    }
+    told
 }
 
 fn stopped(result: &RunResult, stop: &Stop) -> Vec<String> {
