@@ -325,6 +325,8 @@ pub enum LimiterVerdict {
     Allowed,
     RateLimited,
     ConcurrencyLimited,
+    /// There is no room left for what the agent's runs keep.
+    StorageLimited,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -109,7 +109,8 @@ impl<'a> Exporter<'a> {
         Ok(match self.next {
             Part::Header => {
                 // A file tells of the run, not of the store it was read from.
-                let summary = Summary { imported: false, ..self.run.summary.clone() };
+                let summary =
+                    Summary { imported: false, journal_bytes: 0, output_bytes: 0, ..self.run.summary.clone() };
                 let header = Header { format: FORMAT.to_owned(), summary };
                 self.lines.write(chunk, "header", &line::text_of(&header));
                 Part::Plan

@@ -231,6 +231,7 @@ impl Machine {
             }
             LimiterVerdict::RateLimited => Cause::RateLimited,
             LimiterVerdict::ConcurrencyLimited => Cause::ConcurrencyLimited,
+            LimiterVerdict::StorageLimited => Cause::StorageQuotaExceeded,
         };
         let happened = Happened { cause, usage: None, retry_after_ms: None, dispatched: false };
         self.with_current(|current| {

@@ -121,7 +121,11 @@ fn random_world(dice: &mut Dice, ids: &[String]) -> World {
                 world = world.answer(id, attempt, random_answer(dice));
             }
             if dice.one_in(10) {
-                let verdict = *dice.pick(&[LimiterVerdict::RateLimited, LimiterVerdict::ConcurrencyLimited]);
+                let verdict = *dice.pick(&[
+                    LimiterVerdict::RateLimited,
+                    LimiterVerdict::ConcurrencyLimited,
+                    LimiterVerdict::StorageLimited,
+                ]);
                 world = world.limit(id, attempt, verdict);
             }
         }

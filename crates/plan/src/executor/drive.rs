@@ -169,7 +169,7 @@ impl<'x> Drive<'x> {
                 Asked::Admission => self.admit().await?,
                 Asked::Limiter { step_id, attempt, wait } => {
                     if self.wait(wait).await? {
-                        self.limit(step_id, attempt)?;
+                        self.limit(step_id, attempt).await?;
                     }
                 }
                 Asked::Dedupe { step_id, effect_key, request_digest } => {

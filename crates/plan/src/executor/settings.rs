@@ -37,6 +37,9 @@ pub struct AgentLimits {
     pub cents_per_day: Option<u64>,
     /// The same for one month.
     pub cents_per_month: Option<u64>,
+    /// Bytes that may be kept of its runs, journals and outputs; once they are used up its runs are rejected, and those
+    /// under way call nothing more.
+    pub kept_bytes_max: Option<u64>,
 }
 
 /// Of all places for runs, the part that one agent may have. More than one agent must get on, whatever one of them does;

@@ -75,6 +75,10 @@ impl Shared {
         let (run_id, replays) = (start.run_id.as_str(), start.mode == RunMode::FullReplay);
         let context = &plan.plan.context;
         let (agent, agent_id) = (&self.settings.agent, &plan.plan.agent_id);
+        let kept = match agent.kept_bytes_max {
+            Some(kept_max) => Some((self.runs.kept_by(agent_id).await?, kept_max)),
+            None => None,
+        };
         let mut limits = in_force(agent, context.budget_policy.admission.as_ref());
         if replays {
             limits = AdmissionLimits { per_run_max_cents: limits.per_run_max_cents, ..AdmissionLimits::default() };
@@ -99,17 +103,30 @@ impl Shared {
                 AdmissionFinding { code, reason: reason.to_owned(), step_id: None, explanation, available: Vec::new() };
             Some(Refusal { cause, finding })
         };
+        if let Some((kept, kept_max)) = kept {
+            told.insert("kept_bytes".to_owned(), json!(kept.min(INTEGER_MAX)));
+            told.insert("kept_max_bytes".to_owned(), json!(kept_max.min(INTEGER_MAX)));
+        }
+        let full = kept.filter(|(kept, kept_max)| kept >= kept_max);
         let passed = asked.iter().find(|limit| limit.is_passed_by(context.budget_cents));
-        let refusal = match (has_place, passed) {
-            (false, _) => {
+        let refusal = match (has_place, full, passed) {
+            (false, _, _) => {
                 let told = format!("the agent `{agent_id}` has {others} runs at work, which is as many as it may have");
                 refused(Cause::ConcurrencyLimited, "runs_max", told)
             }
-            (true, Some(limit)) => {
+            (true, Some((kept, kept_max)), _) => {
+                self.desk.withdraw(run_id);
+                let told = format!(
+                    "{kept} bytes are kept of the runs of the agent `{agent_id}`, which may keep {kept_max}; have the \
+                     limit raised, or keep its runs in another store"
+                );
+                refused(Cause::StorageQuotaExceeded, "kept_max", told)
+            }
+            (true, None, Some(limit)) => {
                 self.desk.withdraw(run_id);
                 refused(Cause::QuotaExceeded, limit.reason(), limit.explain(agent_id, context.budget_cents, day))
             }
-            (true, None) => None,
+            (true, None, None) => None,
         };
         if let Some(book) = book.as_mut().filter(|_| refusal.is_none() && !replays) {
             book.reserve(run_id, agent_id, day, cost::microcents(context.budget_cents));

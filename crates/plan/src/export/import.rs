@@ -6,8 +6,8 @@ use macp_ledger::{Append, AppendError, Store};
 use macp_plan_core::journal::RunMode;
 
 use super::ExportedRun;
-use crate::store::sealed::Sealed;
-use crate::store::{Commitment, JournalError, Run, RunStore, StoreError, Summary, bodies, check_run_id, plans};
+use crate::store::sealed::{self, Sealed};
+use crate::store::{Commitment, JournalError, Run, RunStore, StoreError, Summary, Weight, bodies, check_run_id, plans};
 
 /// What an import did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +63,7 @@ impl RunStore {
         let run_id = Arc::clone(&run.run_id);
         let plan_hash = run.start().plan_hash.clone();
         let check = same.clone();
+        let output_bytes = bodies.values().fold(0_u64, |sum, text| sum.saturating_add(text.len() as u64));
         // The plan and the outputs come first: a run without them would be of no use, they without the run do no harm.
         let found = self
             .blocking(move |store| {
@@ -81,7 +82,8 @@ impl RunStore {
         if let Some(is_same) = found {
             return there(is_same);
         }
-        let summary = Summary { imported: true, ..run.summary };
+        let journal_bytes = sealed::bytes(&run.entries);
+        let summary = Summary { imported: true, journal_bytes, output_bytes, ..run.summary };
         let append = Append {
             session_id: Arc::clone(&run_id),
             expected_sequence: 0,
@@ -89,7 +91,8 @@ impl RunStore {
             records: run.entries.iter().map(Sealed::record).collect(),
             index: summary.index(true),
         };
-        match self.write(append).await? {
+        let bytes = journal_bytes.saturating_add(output_bytes);
+        match self.write(append, Weight { agent_id: &summary.agent_id, bytes }).await? {
             Ok(()) => Ok(Imported::New { run_id, entries }),
             // Somebody else was faster.
             Err(AppendError::Conflict { .. }) => there(self.blocking(same).await?.unwrap_or_default()),

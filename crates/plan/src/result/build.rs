@@ -149,6 +149,7 @@ impl<'r> Inputs<'r> {
                         LimiterVerdict::Allowed => continue,
                         LimiterVerdict::RateLimited => Cause::RateLimited,
                         LimiterVerdict::ConcurrencyLimited => Cause::ConcurrencyLimited,
+                        LimiterVerdict::StorageLimited => Cause::StorageQuotaExceeded,
                     };
                     let observed = Observed { cause, usage: None, retry_after_ms: None, output_ref: None };
                     inputs.attempts.insert((step_id, *attempt), observed);

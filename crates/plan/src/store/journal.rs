@@ -6,10 +6,10 @@ use std::sync::Arc;
 use macp_ledger::{Append, AppendError, Hash};
 use macp_plan_core::journal::{Body, Chain};
 
-use super::RunStore;
 use super::error::JournalError;
-use super::sealed::Sealed;
+use super::sealed::{self, Sealed};
 use super::summary::Summary;
+use super::{RunStore, Weight};
 
 /// Where a run's journal ends, and the right to go on from there.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub struct Journal {
     run_id: Arc<str>,
     chain: Chain,
     summary: Summary,
+    /// What outputs kept apart take, those included that the next entries tell of.
+    output_bytes: u64,
     /// Set while a write is under way, and left so when it did not succeed or nobody waited for it: then only the
     /// store knows where the journal ends.
     lost: bool,
@@ -27,7 +29,8 @@ impl Journal {
     /// A journal that goes on after the entry `end` tells of, or begins.
     pub(super) fn new(store: RunStore, run_id: Arc<str>, end: Option<(u64, Hash)>, summary: Summary) -> Self {
         let chain = end.map_or_else(Chain::new, |(seq, hash)| Chain::resume(seq, hash.to_string()));
-        Self { store, run_id, chain, summary, lost: false }
+        let output_bytes = summary.output_bytes;
+        Self { store, run_id, chain, summary, output_bytes, lost: false }
     }
 
     /// Appends entries, all or none of them; durable when it returns.
@@ -53,6 +56,11 @@ impl Journal {
             changed |= summary.take(&body, now_ms);
             entries.push(Sealed::seal(&mut chain, body)?);
         }
+        let journal_bytes = sealed::bytes(&entries);
+        let added = journal_bytes.saturating_add(self.output_bytes.saturating_sub(summary.output_bytes));
+        changed |= self.output_bytes != summary.output_bytes;
+        summary.journal_bytes = summary.journal_bytes.saturating_add(journal_bytes);
+        summary.output_bytes = self.output_bytes;
         let append = Append {
             session_id: Arc::clone(&self.run_id),
             expected_sequence: self.next_seq(),
@@ -61,7 +69,8 @@ impl Journal {
             index: summary.index(changed),
         };
         self.lost = true;
-        self.store.write(append).await?.map_err(|error| self.failed(error))?;
+        let weight = Weight { agent_id: &summary.agent_id, bytes: added };
+        self.store.write(append, weight).await?.map_err(|error| self.failed(error))?;
         self.lost = false;
         self.chain = chain;
         self.summary = summary;
@@ -78,6 +87,11 @@ impl Journal {
     #[must_use]
     pub fn run_id(&self) -> &str {
         &self.run_id
+    }
+
+    /// Says what the outputs of the run take that are kept apart, for the next append to count.
+    pub(crate) fn set_output_bytes(&mut self, bytes: u64) {
+        self.output_bytes = bytes;
     }
 
     /// Place of the next entry.

@@ -19,6 +19,7 @@ pub(crate) mod documents;
 mod error;
 mod holder;
 mod journal;
+mod kept;
 pub mod list;
 pub(crate) mod plans;
 pub mod read;
@@ -54,6 +55,8 @@ pub use self::settlements::{Outcome, Settlement, Settlements};
 pub use self::summary::{Status, Summary};
 pub use self::watch::Watch;
 
+use self::kept::Kept as KeptBytes;
+pub(crate) use self::kept::Weight;
 use self::watch::Watchers;
 use self::writer::Job;
 
@@ -73,6 +76,7 @@ struct Shared {
     store: Arc<dyn Store>,
     watchers: Arc<Watchers>,
     writable: Arc<AtomicBool>,
+    kept: KeptBytes,
     clock: Clock,
     /// Both are `None` once the store is shut down.
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
@@ -91,7 +95,9 @@ impl RunStore {
         let writable = Arc::new(AtomicBool::new(true));
         let (jobs, thread) = writer::spawn(Arc::clone(&store), Arc::clone(&watchers), Arc::clone(&writable))?;
         let (jobs, thread) = (Mutex::new(Some(jobs)), Mutex::new(Some(thread)));
-        Ok(Self { shared: Arc::new(Shared { store, watchers, writable, clock, jobs, thread }) })
+        Ok(Self {
+            shared: Arc::new(Shared { store, watchers, writable, kept: KeptBytes::default(), clock, jobs, thread }),
+        })
     }
 
     /// Creates a run with its first entries, the first of which is `run_started`; durable when it returns.
@@ -127,7 +133,9 @@ impl RunStore {
             return Err(JournalError::Finished(run.run_id.to_string()));
         }
         let end = run.entries.last().map(|last| (last.seq(), last.hash));
-        Ok(Journal::new(self.clone(), Arc::clone(&run.run_id), end, run.summary.clone()))
+        // Not every entry has the index written anew.
+        let summary = Summary { journal_bytes: sealed::bytes(&run.entries), ..run.summary.clone() };
+        Ok(Journal::new(self.clone(), Arc::clone(&run.run_id), end, summary))
     }
 
     /// What a list shows of a run, without reading its journal.
@@ -226,12 +234,27 @@ impl RunStore {
     }
 
     /// Hands an append to the writer and waits until it is durable, or is not.
-    pub(crate) async fn write(&self, append: Append) -> Result<Result<(), AppendError>, JournalError> {
+    pub(crate) async fn write(
+        &self,
+        append: Append,
+        weight: Weight<'_>,
+    ) -> Result<Result<(), AppendError>, JournalError> {
+        let writing = self.shared.kept.writing().await;
         let jobs = self.shared.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let (answer, answered) = oneshot::channel();
         let jobs = jobs.ok_or(JournalError::Closed)?;
         jobs.send(Job::Append(append, answer)).await.map_err(|_| JournalError::Closed)?;
-        answered.await.map_err(|_| JournalError::Closed)
+        writing.add(weight);
+        let written = answered.await.map_err(|_| JournalError::Closed);
+        match &written {
+            Ok(Ok(())) => {}
+            Ok(Err(AppendError::Conflict { .. })) => writing.take_back(weight),
+            Ok(Err(AppendError::Failed(_))) | Err(_) => {
+                drop(writing);
+                self.shared.kept.forget().await;
+            }
+        }
+        written
     }
 
     /// Runs a call to the store where blocking is allowed.

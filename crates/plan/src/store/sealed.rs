@@ -43,6 +43,11 @@ impl Sealed {
     }
 }
 
+/// What the texts of entries take.
+pub(crate) fn bytes(entries: &[Sealed]) -> u64 {
+    entries.iter().fold(0, |sum, sealed| sum.saturating_add(sealed.text.len() as u64))
+}
+
 /// Checks records of one run in order, and names the first one that is wrong.
 #[derive(Clone, Debug)]
 pub(crate) struct Checker {

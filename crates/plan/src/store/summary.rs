@@ -43,6 +43,16 @@ pub struct Summary {
     /// It was executed elsewhere, and what it cost was paid there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub imported: bool,
+    /// What its journal takes in the store, in bytes; of a run under way, as of the last entry that changed the rest.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub journal_bytes: u64,
+    /// What its outputs take that are kept beside the journal.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub output_bytes: u64,
+}
+
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 /// How a run stands.
@@ -89,6 +99,8 @@ impl Summary {
             steps_done: 0,
             steps_total: u32::try_from(plan.steps.len()).unwrap_or(u32::MAX),
             imported: false,
+            journal_bytes: 0,
+            output_bytes: 0,
         }
     }
 

@@ -14,6 +14,7 @@ mod isolation;
 mod log;
 mod metering;
 mod panics;
+mod quota;
 mod replay;
 mod retry;
 mod room;

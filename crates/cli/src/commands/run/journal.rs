@@ -57,6 +57,7 @@ fn detail(body: &Body) -> String {
             LimiterVerdict::Allowed => "allowed".to_owned(),
             LimiterVerdict::RateLimited => "refused: too many calls in a minute".to_owned(),
             LimiterVerdict::ConcurrencyLimited => "refused: too many calls at once".to_owned(),
+            LimiterVerdict::StorageLimited => "refused: no room left for the agent's runs".to_owned(),
         },
         Body::DedupeVerdict { verdict, reused_run_id, effect_key, .. } => match (verdict, reused_run_id) {
             (DedupeVerdict::New, _) => format!("new {effect_key}"),

@@ -153,10 +153,11 @@ fn plans_are_set_from_every_layer() {
 #[test]
 fn what_agents_may_spend_and_where_secrets_may_go_is_set_from_every_layer() {
     let file = Some("agent_cents_per_day = 500\nbound_secrets = [\"a=shop.example\", \"a=*.shop.example\"]");
-    let said = [("MACP_AGENT_CENTS_PER_MONTH", "0")];
+    let said = [("MACP_AGENT_CENTS_PER_MONTH", "0"), ("MACP_AGENT_MAX_KEPT_BYTES", "1000")];
     let serve = layers(&[("agent_cents_per_run", "5")], &said, file).resolve().unwrap();
     let agent = serve.plans.executor.agent;
     assert_eq!((agent.cents_per_run, agent.cents_per_day, agent.cents_per_month), (Some(5), Some(500), Some(0)));
+    assert_eq!(agent.kept_bytes_max, Some(1_000));
     assert_eq!(serve.plans.skills.secrets.hosts, ["a=shop.example", "a=*.shop.example"]);
     let unlimited = layers(&[], &[], None).resolve().unwrap().plans.executor.agent;
     assert_eq!(unlimited, macp_plan::executor::AgentLimits::default());

@@ -13,6 +13,9 @@ use super::{Broken, Drive, Driven};
 use crate::executor::dispatch::{self, Dispatch};
 use crate::executor::spending::Refusal;
 
+/// The room that must be left before anything is called: a quota that is reached is used up.
+const LEAST_BYTES: u64 = 1;
+
 impl Drive<'_> {
     /// Checks the plan as a whole, and whether its agent may have another run (AOS-68, AOS-19).
     pub(super) async fn admit(&mut self) -> Driven<()> {
@@ -43,8 +46,22 @@ impl Drive<'_> {
         self.note(Body::Admission(admission))
     }
 
-    pub(super) fn limit(&mut self, step_id: String, attempt: u32) -> Driven<()> {
+    /// Asks whether a call may go now. Where there is no room for what it would leave behind, it may not.
+    pub(super) async fn limit(&mut self, step_id: String, attempt: u32) -> Driven<()> {
+        let full = match self.quota(LEAST_BYTES).await {
+            Ok(full) => full,
+            Err(_) if self.shared.is_stopping() => return Err(Broken::Stopping),
+            Err(error) => {
+                self.trouble(&error, "read what is kept of its agent's runs").await;
+                return Ok(());
+            }
+        };
         self.wait = Wait::None;
+        if let Some(why) = full {
+            self.told.say(format!("nothing was called: {why}"));
+            let verdict = LimiterVerdict::StorageLimited;
+            return self.note(Body::LimiterVerdict { step_id, attempt, verdict });
+        }
         let verdict = match self.shared.limiter.ask(&self.machine.plan().plan.agent_id) {
             Ok(permit) => {
                 self.permit = Some(permit);

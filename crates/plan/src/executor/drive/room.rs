@@ -1,4 +1,5 @@
-//! Room for outputs: what one run keeps beside its journal is bounded, so that no run fills the disk of all (AOS-36).
+//! Room: what one run keeps beside its journal is bounded, and what the runs of one agent keep together, so that no
+//! run and no agent fills the disk of all (AOS-36).
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,8 @@ use macp_plan_core::digest::Digest;
 use macp_plan_core::journal::{Body, Output};
 use serde_json::Value;
 
-use super::{Drive, Driven};
+use super::{Broken, Drive, Driven, Patience};
+use crate::executor::Stopping;
 use crate::skills::document;
 use crate::store::{Kept, StoreError, bodies, read};
 
@@ -23,8 +25,15 @@ impl Drive<'_> {
         let is_apart = is_apart(bytes);
         let bytes_max = self.shared.settings.run_output_bytes_max;
         let taken = self.room.0.unwrap_or_default();
-        if is_apart && taken.saturating_add(bytes) > bytes_max {
-            let told = format!("its output of {bytes} bytes is not kept: outputs of one run have room for {bytes_max}");
+        let refused = if !is_apart {
+            None
+        } else if taken.saturating_add(bytes) > bytes_max {
+            Some(format!("outputs of one run have room for {bytes_max}"))
+        } else {
+            self.beyond_quota(bytes).await?
+        };
+        if let Some(why) = refused {
+            let told = format!("its output of {bytes} bytes is not kept: {why}");
             // Where the call failed anyway, its failure says more.
             let cause = if cause.is_success() { Cause::StorageQuotaExceeded } else { cause.clone() };
             return Ok(Err((cause, told)));
@@ -32,7 +41,7 @@ impl Drive<'_> {
         Ok(match self.keep(given).await? {
             Ok(kept) => {
                 if is_apart {
-                    self.room.0 = Some(taken.saturating_add(bytes));
+                    self.fill(taken.saturating_add(bytes));
                 }
                 Ok(kept)
             }
@@ -54,8 +63,39 @@ impl Drive<'_> {
         }
         let run_id = self.journal.run_id().to_owned();
         let taken = self.shared.runs.blocking(move |store| taken(store, &run_id)).await?;
-        self.room.0 = Some(taken);
+        self.fill(taken);
         Ok(())
+    }
+
+    fn fill(&mut self, taken: u64) {
+        self.room.0 = Some(taken);
+        self.journal.set_output_bytes(taken);
+    }
+
+    /// Why so many bytes more are beyond what may be kept of the agent's runs, if they are. What was looked up before the
+    /// call is there: only a write that failed meanwhile has it read again, and the answer waits for that.
+    async fn beyond_quota(&mut self, bytes: u64) -> Driven<Option<String>> {
+        let mut patience = Patience::default();
+        loop {
+            match self.quota(bytes).await {
+                Ok(refused) => return Ok(refused),
+                Err(error @ StoreError::Failure(_)) => tracing::error!(%error, "an answer waits for the store"),
+                Err(error) => return Err(error.into()),
+            }
+            let stopped = self.stopping.wait_for(|stopping| *stopping != Stopping::No);
+            if tokio::time::timeout(patience.next(), stopped).await.is_ok() {
+                return Err(Broken::Stopping);
+            }
+        }
+    }
+
+    /// The same, asked once. Constant work: the sums are kept up with every write.
+    pub(super) async fn quota(&self, bytes: u64) -> Result<Option<String>, StoreError> {
+        let Some(kept_max) = self.shared.settings.agent.kept_bytes_max else { return Ok(None) };
+        let agent_id = &self.machine.plan().plan.agent_id;
+        let kept = self.shared.runs.kept_by(agent_id).await?;
+        let is_beyond = kept.saturating_add(bytes) > kept_max;
+        Ok(is_beyond.then(|| format!("{kept} bytes are kept of the runs of `{agent_id}`, which may keep {kept_max}")))
     }
 }
 

@@ -50,6 +50,7 @@ impl Drive<'_> {
             let run = self.reload(&mut patience).await?;
             if !run.is_finished() {
                 self.journal = self.shared.runs.resume(&run)?;
+                self.room.0.into_iter().for_each(|taken| self.journal.set_output_bytes(taken));
             }
             let written = &run.entries[usize::try_from(from).unwrap_or(usize::MAX).min(run.entries.len())..];
             if written.is_empty() && self.journal.next_seq() == from {

@@ -1,0 +1,195 @@
+//! AOS-36: what may be kept of an agent's runs is bounded, and what is beyond is refused where a replay refuses it too.
+
+use macp_plan::executor::{AgentLimits, Executor};
+use macp_plan::export::{self, Exporter};
+use macp_plan::store::Status;
+use macp_plan_core::journal::{Body, LimiterVerdict};
+use macp_plan_core::testkit::{plan, step};
+use serde_json::{Value, json};
+
+use super::stores::{Failing, Writes};
+use super::world::{World, begin, codes, ended, step_of};
+
+const FULL: &str = "ERR_STORAGE_QUOTA_EXCEEDED";
+
+fn with_quota(mut world: World, kept_bytes_max: u64) -> World {
+    world.settings.agent = AgentLimits { kept_bytes_max: Some(kept_bytes_max), ..AgentLimits::default() };
+    world
+}
+
+/// A plan of one agent that returns so many bytes; every number is a plan of its own.
+fn returning(agent_id: &str, number: u32, bytes: u32) -> Value {
+    let mut value = plan(1_000, vec![step("s1", "http_call", json!({"script": format!("large {bytes}")}))]);
+    value["agent_id"] = json!(agent_id);
+    value["plan_id"] = json!(format!("p-{number}"));
+    value
+}
+
+async fn run(executor: &Executor, value: Value) -> macp_plan::result::RunResult {
+    let run_id = begin(executor, value).await;
+    ended(executor, &run_id).await
+}
+
+/// What the admission of a run says was kept of its agent's runs.
+async fn counted(executor: &Executor, run_id: &str) -> u64 {
+    let run = executor.runs().load(run_id).await.unwrap().unwrap();
+    let limits = run.bodies().find_map(|body| match body {
+        Body::Admission(admission) => Some(admission.limits.clone()),
+        _ => None,
+    });
+    limits.unwrap()["kept_bytes"].as_u64().unwrap()
+}
+
+/// What a store holds of runs: every entry, and every output beside them.
+fn held(world: &World) -> u64 {
+    let mut bytes = 0;
+    for head in world.store.list(None, 1_000, macp_ledger::Filter::All).unwrap() {
+        let records = world.store.read(&head.session_id, 0, 100_000, usize::MAX).unwrap();
+        bytes += records.iter().map(|record| record.bytes.len() as u64).sum::<u64>();
+    }
+    let outputs = world.store.documents("aos.body", None, 1_000).unwrap();
+    bytes + outputs.iter().map(|output| output.bytes.len() as u64).sum::<u64>()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_of_an_agent_without_room_is_rejected() {
+    for world in World::both() {
+        let world = with_quota(world, 40_000);
+        let executor = world.executor();
+        let mut refused = None;
+        for number in 0..10 {
+            let result = run(&executor, returning("full", number, 10_000)).await;
+            let is_full = counted(&executor, &result.run_id).await >= 40_000;
+            assert_eq!(result.status == Status::Rejected, is_full, "{result:?}");
+            refused = is_full.then_some(result);
+            if is_full {
+                break;
+            }
+        }
+        let refused = refused.expect("ten runs are more than there is room for");
+        assert_eq!((refused.status, refused.final_code.as_deref()), (Status::Rejected, Some(FULL)));
+        let [finding] = refused.findings.as_slice() else { panic!("{:?}", refused.findings) };
+        assert_eq!((finding.reason.as_str(), finding.code.as_str()), ("kept_max", FULL));
+        assert!(finding.explanation.contains("may keep 40000"), "{}", finding.explanation);
+        assert_eq!(run(&executor, returning("other", 20, 1)).await.status, Status::Succeeded, "agents are apart");
+        executor.shutdown().await;
+        let again = run(&world.executor(), returning("full", 21, 1)).await;
+        assert_eq!(again.status, Status::Rejected, "a restart gives no new room");
+    }
+}
+
+/// A run that was admitted is not stopped in the middle of a call, but before the next.
+#[tokio::test(start_paused = true)]
+async fn a_run_under_way_calls_nothing_more() {
+    let world = with_quota(World::sqlite(), 30_000);
+    let mut first = step("s1", "http_call", json!({"script": "large 15000"}));
+    first["on_error"] = json!("continue");
+    let mut more = first.clone();
+    more["step_id"] = json!("s2");
+    let mail = step("s4", "mail_send", json!({}));
+    let executor = world.executor();
+    // What was answered last is written with what leads to the next call, and counts from there on.
+    let small = step("s3", "http_call", json!({"script": "200"}));
+    let result = run(&executor, plan(1_000, vec![first, more, small, mail])).await;
+    let ok = "OK_HTTP_CALL";
+    assert_eq!(codes(&result), [("s1", ok), ("s2", ok), ("s3", ok), ("s4", FULL)]);
+    let refused = step_of(&result, "s4");
+    assert!(refused.outcome.message.contains("nothing was called"), "{}", refused.outcome.message);
+    assert_eq!((refused.outcome.side_effects.len(), refused.outcome.cost_microcents), (0, 0));
+    assert!(!refused.outcome.details.contains_key("effect"), "nothing was sent, so that nothing is in doubt");
+    let journal = executor.runs().load(&result.run_id).await.unwrap().unwrap();
+    let verdicts = journal.bodies().filter(
+        |body| matches!(body, Body::LimiterVerdict { step_id, verdict: LimiterVerdict::StorageLimited, .. } if step_id == "s4"),
+    );
+    assert_eq!(verdicts.count(), 1);
+}
+
+/// An answer that is too large for what is left was paid for, and is not kept.
+#[tokio::test(start_paused = true)]
+async fn an_output_beyond_the_quota_is_not_kept() {
+    let world = with_quota(World::memory(), 50_000);
+    let executor = world.executor();
+    let result = run(&executor, returning("a", 1, 60_000)).await;
+    assert_eq!(codes(&result), [("s1", FULL)]);
+    let told = &step_of(&result, "s1").outcome.message;
+    assert!(told.contains("is not kept") && told.contains("may keep 50000"), "{told}");
+    assert!(world.store.documents("aos.body", None, 10).unwrap().is_empty());
+}
+
+/// What is counted is what is there: while it grows, after a restart, and with a run that was under way then.
+#[tokio::test]
+async fn what_is_counted_is_what_is_kept() {
+    let world = with_quota(World::sqlite(), 10_000_000);
+    let executor = world.executor();
+    for (number, bytes) in [(1, 100), (2, 20_000), (3, 40_000)] {
+        let kept = held(&world);
+        let run_id = run(&executor, returning("a", number, bytes)).await.run_id;
+        let started = executor.runs().load(&run_id).await.unwrap().unwrap().entries[0].text.len() as u64;
+        assert_eq!(counted(&executor, &run_id).await, kept + started);
+    }
+    let mut waiting = returning("a", 4, 0);
+    waiting["steps"] = json!([
+        step("s1", "http_call", json!({"script": "large 30000"})),
+        step("s2", "http_call", json!({"script": "gate"})),
+    ]);
+    waiting["agent_id"] = json!("a");
+    let waits = begin(&executor, waiting).await;
+    world.stage.wait_for_calls(5).await;
+    executor.shutdown().await;
+    let kept = held(&world);
+    let executor = world.executor();
+    let run_id = run(&executor, returning("a", 5, 100)).await.run_id;
+    let started = executor.runs().load(&run_id).await.unwrap().unwrap().entries[0].text.len() as u64;
+    assert_eq!(counted(&executor, &run_id).await, kept + started, "read from the index");
+    world.stage.gate.add_permits(1);
+    executor.recover().await.unwrap();
+    ended(&executor, &waits).await;
+    let kept = held(&world);
+    let run_id = run(&executor, returning("a", 6, 100)).await.run_id;
+    let started = executor.runs().load(&run_id).await.unwrap().unwrap().entries[0].text.len() as u64;
+    assert_eq!(counted(&executor, &run_id).await, kept + started, "kept up since");
+}
+
+/// A run that was taken over takes room like any other.
+#[tokio::test(start_paused = true)]
+async fn imported_runs_count() {
+    let elsewhere = World::memory();
+    let executor = elsewhere.executor();
+    let run_id = run(&executor, returning("a", 1, 40_000)).await.run_id;
+    let mut file = Vec::new();
+    let mut exporter = Exporter::open(&*elsewhere.store, &run_id).unwrap().unwrap();
+    while let Some(chunk) = exporter.next_chunk().unwrap() {
+        file.extend_from_slice(&chunk);
+    }
+    for asked_before in [true, false] {
+        let world = with_quota(World::memory(), 40_000);
+        let executor = world.executor();
+        if asked_before {
+            assert_eq!(run(&executor, returning("a", 2, 1)).await.status, Status::Succeeded);
+        }
+        executor.runs().import(export::read(file.as_slice()).unwrap()).await.unwrap();
+        assert_eq!(run(&executor, returning("a", 3, 1)).await.final_code.as_deref(), Some(FULL));
+    }
+}
+
+/// A write of which nobody knows whether it took place has the sums read again.
+#[tokio::test(start_paused = true)]
+async fn an_uncertain_write_is_counted_as_it_turned_out() {
+    for how in [Writes::Fail, Writes::StoreAndFail] {
+        let failing = Failing::over(std::sync::Arc::new(macp_ledger::MemoryStore::new()));
+        let world = with_quota(World::over(failing.clone()), 10_000_000);
+        let executor = world.executor();
+        run(&executor, returning("a", 1, 100)).await;
+        let mut waiting = returning("a", 2, 0);
+        waiting["steps"][0]["parameters"] = json!({"script": "gate"});
+        let waits = begin(&executor, waiting).await;
+        world.stage.wait_for_calls(2).await;
+        failing.fail_next_append(how);
+        world.stage.gate.add_permits(1);
+        ended(&executor, &waits).await;
+        let kept = held(&world);
+        let run_id = run(&executor, returning("a", 3, 100)).await.run_id;
+        let started = executor.runs().load(&run_id).await.unwrap().unwrap().entries[0].text.len() as u64;
+        assert_eq!(counted(&executor, &run_id).await, kept + started);
+    }
+}
