@@ -1,7 +1,7 @@
 //! What goes wrong around runs, as statuses. Every text is cut to what a header can carry.
 
 use macp_plan::executor::{ControlError, ReplayError, StartError};
-use macp_plan::export::ImportError;
+use macp_plan::export::{ImportError, NotReplayed};
 use macp_plan::session::{self, Reason};
 use macp_plan::store::{JournalError, StoreError};
 use macp_plan_core::finding::Finding;
@@ -134,6 +134,18 @@ pub(super) fn of_session(error: &session::Error) -> Status {
         session::Error::Store(error) => of_store(error),
         session::Error::Executor(error) => of_start(error),
     }
+}
+
+pub(super) fn of_replayed(error: &NotReplayed) -> Status {
+    let code = match error {
+        NotReplayed::Open(_) => Code::RunConflict,
+        NotReplayed::Plan(_)
+        | NotReplayed::Journal(_)
+        | NotReplayed::Refused(_)
+        | NotReplayed::Diverged(_)
+        | NotReplayed::NotEvaluated(_) => Code::InvalidRequest,
+    };
+    refused(code, status::with_causes(error))
 }
 
 pub(super) fn of_import(error: &ImportError) -> Status {

@@ -80,14 +80,10 @@ pub(super) async fn import(
     })
 }
 
-/// Reads a file and takes every decision in it again. One that is not finished has no end to compare, and is refused for
-/// that where it is stored.
+/// Reads a file and takes every decision in it again.
 fn checked(file: &[u8], catalog: &Arc<dyn Catalog>) -> Result<(ExportedRun, Vec<String>), Status> {
-    let invalid = |error: &dyn std::error::Error| refusal::refused(Code::InvalidRequest, status::with_causes(error));
-    let exported = export::read(file).map_err(|error| invalid(&error))?;
-    if !exported.run.is_finished() {
-        return Ok((exported, Vec::new()));
-    }
-    let not_compared = export::replayed(&exported, catalog).map_err(|error| invalid(&error))?;
+    let unreadable = |error| refusal::refused(Code::InvalidRequest, status::with_causes(&error));
+    let exported = export::read(file).map_err(unreadable)?;
+    let not_compared = export::replayed(&exported, catalog).map_err(|error| refusal::of_replayed(&error))?;
     Ok((exported, not_compared))
 }

@@ -14,6 +14,8 @@ use super::ExportedRun;
 /// Why a run is not taken over.
 #[derive(Debug, thiserror::Error)]
 pub enum NotReplayed {
+    #[error("run {0:?} is not finished; it belongs to the server it runs on")]
+    Open(Arc<str>),
     #[error("its plan cannot be read")]
     Plan(#[from] PlanError),
     #[error("its journal cannot be read")]
@@ -28,8 +30,12 @@ pub enum NotReplayed {
 
 /// Replays a run against its own recording. Gives what could not be decided again here for want of something, such as a
 /// version of a skill, and what came out otherwise behind it, of which nobody can tell whose doing it is; everything else
-/// was decided again, and is the same. A run of which nothing could be decided again is not taken.
+/// was decided again, and is the same. A run of which nothing could be decided again is not taken, nor is one that has no
+/// end yet to compare.
 pub fn replayed(exported: &ExportedRun, catalog: &Arc<dyn Catalog>) -> Result<Vec<String>, NotReplayed> {
+    if !exported.run.is_finished() {
+        return Err(NotReplayed::Open(Arc::clone(&exported.run.run_id)));
+    }
     let plan = Arc::new(FrozenPlan::from_value(exported.plan.clone())?);
     let entries = exported.run.entries.iter().map(|sealed| (sealed.text.clone(), sealed.hash.to_string()));
     let journal = Journal::read(entries)?;

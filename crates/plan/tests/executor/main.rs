@@ -10,6 +10,7 @@ mod doubt;
 mod execution;
 mod faults;
 mod http;
+mod imported;
 mod isolation;
 mod log;
 mod metering;

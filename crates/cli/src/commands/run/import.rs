@@ -6,9 +6,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use macp_client::Error;
 use macp_ledger::SqliteStore;
-use macp_plan::export::{self, ExportedRun, ImportError, Imported, NotReplayed};
+use macp_plan::export::{self, ExportedRun, ImportError, Imported};
 use macp_plan::store::RunStore;
-use macp_plan_core::skill::Catalog;
 use serde_json::json;
 
 use super::source::RUNS_DIRECTORY;
@@ -49,7 +48,7 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
     };
     let (run_id, existing, not_compared) = match &args.data {
         Some(directory) => {
-            let not_compared = match replayed(&exported, &args.catalog.catalog()?) {
+            let not_compared = match export::replayed(&exported, &args.catalog.catalog()?) {
                 Ok(not_compared) => not_compared,
                 Err(error) => return refused(&causes(&error.into()), output),
             };
@@ -89,14 +88,6 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
         output.line(format!("{} {}", output.paint(Paint::Good, "imported"), clean(&run_id)))?;
     }
     Ok(Finding::Positive)
-}
-
-/// What of a run could not be decided again here. One that has not ended is refused for that, by whoever stores it.
-fn replayed(exported: &ExportedRun, catalog: &Arc<dyn Catalog>) -> Result<Vec<String>, NotReplayed> {
-    if !exported.run.is_finished() {
-        return Ok(Vec::new());
-    }
-    export::replayed(exported, catalog)
 }
 
 /// The inner error is about the run, the outer one about the work.
