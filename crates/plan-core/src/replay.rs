@@ -73,7 +73,13 @@ impl Refused {
     /// Whether what was asked for does not exist, whatever run it was asked of.
     #[must_use]
     pub fn is_usage(&self) -> bool {
-        !matches!(self, Refused::PlanAltered { .. })
+        match self {
+            Refused::PlanAltered { .. } => false,
+            Refused::RateCard(_)
+            | Refused::NoTaxonomy { .. }
+            | Refused::SkillUnused { .. }
+            | Refused::NoSkill { .. } => true,
+        }
     }
 }
 
