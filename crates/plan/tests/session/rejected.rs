@@ -6,12 +6,13 @@ use std::sync::Arc;
 use macp_ledger::{MemoryStore, Store};
 use macp_plan::executor::{Start, StartError, StartMode};
 use macp_plan::export::{self, Exporter};
-use macp_plan::session::{Error, Names, Reason, Scope, SessionSettings, StartFromSession, StartPolicy};
+use macp_plan::session::{Error, Names, Reason, Scope, SessionRuns, SessionSettings, StartFromSession, StartPolicy};
 use macp_plan::store::{RunStore, Status};
 use macp_plan_core::compare::Verdict;
 use macp_plan_core::journal::StopReason;
 use macp_plan_core::replay::WhatIf;
 use serde_json::Value;
+use tokio::task::JoinSet;
 
 use crate::decision::{Decision, committed};
 use crate::world::{Gate, World, frozen, plan, step, token, until};
@@ -29,44 +30,45 @@ fn sample() -> Value {
 
 /// Asks for the plan of a session that may not run; gives the run that says so.
 async fn rejected(world: &World, session_id: &str) -> String {
-    match world.session_runs.start_from_session(StartFromSession::first(session_id, "op")).await {
+    rejected_by(&world.session_runs, session_id).await
+}
+
+async fn rejected_by(session_runs: &SessionRuns, session_id: &str) -> String {
+    match session_runs.start_from_session(StartFromSession::first(session_id, "op")).await {
         Err(Error::Rejected { run_id, .. }) => run_id,
         other => panic!("not rejected: {other:?}"),
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_rejected_run_tells_why_and_is_written_once() {
     let world = World::memory(allowing(&["http_call"])).await;
     let (session_id, hash) = committed(&world.engine, "narrow", &sample()).await;
-    let run_id = rejected(&world, &session_id).await;
-    let asking = (0..4).map(|_| rejected(&world, &session_id));
-    for again in futures_of(asking).await {
-        assert_eq!(again, run_id, "the same reasons leave nothing more behind");
+    // All of them at once, the first included: none finds it written.
+    let mut asking = JoinSet::new();
+    for _ in 0..16 {
+        let (session_runs, session_id) = (world.session_runs.clone(), session_id.clone());
+        asking.spawn(async move { rejected_by(&session_runs, &session_id).await });
     }
+    let mut run_ids = asking.join_all().await;
+    run_ids.push(rejected(&world, &session_id).await);
+    run_ids.dedup();
+    let [run_id] = run_ids.as_slice() else { panic!("the same reasons leave nothing more behind: {run_ids:?}") };
     let listed = world.listed().await;
     assert_eq!(listed.len(), 1);
     assert_eq!((listed[0].status, listed[0].started_by.as_str()), (Status::Rejected, "op"));
     assert_eq!(listed[0].session_id.as_deref(), Some(session_id.as_str()));
 
-    let result = world.executor.result(&run_id).await.unwrap().unwrap();
+    let result = world.executor.result(run_id).await.unwrap().unwrap();
     assert_eq!((result.status, result.final_code.as_deref()), (Status::Rejected, Some("ERR_PERMISSION_DENIED")));
     assert_eq!(result.findings[0].reason, Reason::SkillOutsideScope.as_str());
     assert!(result.findings[0].explanation.contains("sample"), "{:?}", result.findings);
     assert_eq!(result.stop.as_ref().unwrap().reason, StopReason::Preflight);
     assert_eq!(result.session.as_ref().unwrap().commitment_hash, hash);
-    let report = world.executor.mock_replay(&run_id, WhatIf::default()).await.unwrap();
+    let report = world.executor.mock_replay(run_id, WhatIf::default()).await.unwrap();
     assert_eq!(report.verdict, Verdict::Match, "{report:#?}");
     assert_eq!(world.skill.begun(), 0);
     world.stop().await;
-}
-
-async fn futures_of<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
-    let mut ended = Vec::new();
-    for future in futures {
-        ended.push(future.await);
-    }
-    ended
 }
 
 /// Once the scope allows it, the commitment is carried out, by a run of its own; another reason is another rejected run.
