@@ -317,6 +317,33 @@ fn a_forged_run_is_neither_imported_nor_kept_in_a_corpus() {
     elsewhere.macp(&["run", "replay", run]).exits(0);
 }
 
+/// A run is refused in the same words, and with the same code, wherever it was to go.
+#[test]
+fn a_run_under_way_is_not_imported() {
+    let place = Place::new();
+    let target = Target::start(|_, _| Answer::Held(200, "{}".to_owned()));
+    let plan = posts(place.path(), "held", &target, 1, true);
+    let server = serve(&place.data());
+    let run = server.macp(&["--json", "run", "start", &plan, "--detach"]).exits(0).value()["run_id"].clone();
+    target.wait_for(1);
+    let file = place.file("run.jsonl");
+    server.macp(&["run", "export", run.as_str().unwrap(), "-o", &file]).exits(0);
+    let elsewhere = serve(&place.path().join("elsewhere"));
+    for refused in
+        [elsewhere.macp(&["run", "import", &file]), macp(&["run", "import", &file, "--data", &place.file("copy")])]
+    {
+        let refused = refused.exits(1);
+        assert!(refused.stdout.starts_with("not imported: ") && refused.stdout.contains("not finished"), "{refused:?}");
+    }
+    // What is not about the run is a failure of the command: here the file is not taken for its length.
+    let mut command = command();
+    command.args(["serve", "--listen", "127.0.0.1:0", "--max-import-bytes", "1024", "--data"]);
+    let narrow = Server::with(command.arg(place.path().join("narrow")));
+    let failed = narrow.macp(&["run", "import", &file]).exits(2);
+    assert!(failed.stdout.is_empty() && failed.stderr.contains("PAYLOAD_TOO_LARGE"), "{failed:?}");
+    target.release();
+}
+
 /// An export with both its chains computed again, as whoever makes one up would.
 fn resealed(export: &str) -> String {
     let digest =

@@ -136,14 +136,14 @@ pub(super) fn of_session(error: &session::Error) -> Status {
     }
 }
 
+/// What cannot be read is a bad request; what can is refused for how the run in it stands, so that whoever sent it can
+/// tell one from the other.
 pub(super) fn of_replayed(error: &NotReplayed) -> Status {
     let code = match error {
-        NotReplayed::Open(_) => Code::RunConflict,
-        NotReplayed::Plan(_)
-        | NotReplayed::Journal(_)
-        | NotReplayed::Refused(_)
-        | NotReplayed::Diverged(_)
-        | NotReplayed::NotEvaluated(_) => Code::InvalidRequest,
+        NotReplayed::Plan(_) | NotReplayed::Journal(_) => Code::InvalidRequest,
+        NotReplayed::Open(_) | NotReplayed::Refused(_) | NotReplayed::Diverged(_) | NotReplayed::NotEvaluated(_) => {
+            Code::RunConflict
+        }
     };
     refused(code, status::with_causes(error))
 }

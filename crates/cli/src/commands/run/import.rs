@@ -68,8 +68,8 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
             bar.finish_and_clear();
             let answer = match answer {
                 Ok(answer) => answer,
-                // The file was found whole here, so this is about what is in it.
-                Err(Error::Status(status)) if status.macp_code.as_deref() == Some("INVALID_REQUEST") => {
+                // About the run in the file. That a request was bad says nothing of it: the file was found whole here.
+                Err(Error::Status(status)) if status.macp_code.as_deref() == Some("RUN_CONFLICT") => {
                     return refused(&status.message, output);
                 }
                 Err(error) => return Err(error.into()),
