@@ -141,9 +141,11 @@ pub(super) fn of_session(error: &session::Error) -> Status {
 pub(super) fn of_replayed(error: &NotReplayed) -> Status {
     let code = match error {
         NotReplayed::Plan(_) | NotReplayed::Journal(_) => Code::InvalidRequest,
-        NotReplayed::Open(_) | NotReplayed::Refused(_) | NotReplayed::Diverged(_) | NotReplayed::NotEvaluated(_) => {
-            Code::RunConflict
-        }
+        NotReplayed::Open(_)
+        | NotReplayed::Refused(_)
+        | NotReplayed::Diverged(_)
+        | NotReplayed::OtherBuild { .. }
+        | NotReplayed::NotEvaluated(_) => Code::RunConflict,
     };
     refused(code, status::with_causes(error))
 }

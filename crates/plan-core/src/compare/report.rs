@@ -108,7 +108,7 @@ pub struct BehaviorDigests {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PinViolation {
     /// One of `skill_missing`, `skill_disabled`, `skill_build_changed`, `taxonomy`, `rate_card`, `jitter`,
-    /// `token_estimator`, `spec`, `journal`.
+    /// `token_estimator`, `spec`, `revision`, `journal`.
     pub kind: String,
     /// What is pinned.
     pub subject: String,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use macp_plan_core::compare::{Mismatch, Report, Verdict};
+use macp_plan_core::compare::{Mismatch, Origin, PinViolation, Report, Verdict};
 use macp_plan_core::journal::{Broken, Journal};
 use macp_plan_core::plan::{FrozenPlan, PlanError};
 use macp_plan_core::replay::{Mock, Options, Refused, mock_replay};
@@ -24,6 +24,9 @@ pub enum NotReplayed {
     Refused(#[from] Refused),
     #[error("it does not replay: its decisions do not follow from its inputs: {0}")]
     Diverged(String),
+    /// Nobody can tell a forgery from what the other build makes of the same inputs.
+    #[error("it does not replay here, where another build of a skill is than its plan pins: {difference}; {pins}")]
+    OtherBuild { difference: String, pins: String },
     #[error("nothing of it can be decided again here: {0}")]
     NotEvaluated(String),
 }
@@ -47,14 +50,13 @@ pub fn replayed(exported: &ExportedRun, catalog: &Arc<dyn Catalog>) -> Result<Ve
         Verdict::Match => Ok(open(&report)),
         Verdict::NotComparable if report.behavior_match.values().any(Option::is_some) => Ok(open(&report)),
         Verdict::NotComparable => Err(NotReplayed::NotEvaluated(open(&report).join("; "))),
-        Verdict::Diverged | Verdict::Explained | Verdict::Estimate => Err(NotReplayed::Diverged(first(&report))),
+        Verdict::Diverged | Verdict::Explained | Verdict::Estimate => Err(diverged(&report)),
     }
 }
 
 /// What kept the replay from comparing everything, and what follows from that.
 fn open(report: &Report) -> Vec<String> {
-    let pins = report.pin_violations.iter();
-    let pins = pins.map(|violation| format!("{} {}: {}", violation.kind, violation.subject, violation.why));
+    let pins = report.pin_violations.iter().map(pin);
     let skipped = report.skipped.iter().map(|skipped| {
         let aspect = skipped.aspect.map_or("everything", |aspect| aspect.key());
         let step = skipped.step_id.as_ref().map(|step| format!(" of step {step}")).unwrap_or_default();
@@ -63,9 +65,23 @@ fn open(report: &Report) -> Vec<String> {
     pins.chain(skipped).chain(report.mismatches.iter().map(told)).collect()
 }
 
-/// The first difference.
-fn first(report: &Report) -> String {
-    report.mismatches.first().map_or_else(|| "what is recorded and what is decided differ".to_owned(), told)
+/// Why a run that is decided otherwise is refused: for a difference that nothing explains, if there is one, else for the
+/// pins that the others are put down to.
+fn diverged(report: &Report) -> NotReplayed {
+    let unexplained = report.mismatches.iter().find(|mismatch| mismatch.cause != Origin::Pin);
+    let difference = unexplained.or(report.mismatches.first());
+    let difference = difference.map_or_else(|| "what is recorded and what is decided differ".to_owned(), told);
+    let builds = report.pin_violations.iter().filter(|violation| violation.kind == "skill_build_changed");
+    let pins: Vec<String> = builds.map(pin).collect();
+    match unexplained.is_some() || pins.is_empty() {
+        true => NotReplayed::Diverged(difference),
+        false => NotReplayed::OtherBuild { difference, pins: pins.join("; ") },
+    }
+}
+
+/// A pin that does not hold here, in words.
+fn pin(PinViolation { kind, subject, why }: &PinViolation) -> String {
+    format!("{kind} {subject}: {why}")
 }
 
 /// A difference in words.

@@ -1,7 +1,10 @@
 //! What is asked of a run from a file before it is taken over.
 
 use macp_plan::export::{self, ExportedRun, Exporter, NotReplayed, replayed};
-use macp_plan_core::testkit::{Kit, plan};
+use macp_plan_core::digest;
+use macp_plan_core::effect::Idempotency;
+use macp_plan_core::testkit::{Kit, ScriptedSkill, llm_step, plan, step};
+use serde_json::json;
 
 use super::execution::call;
 use super::world::{World, begin, ended};
@@ -27,4 +30,41 @@ async fn a_run_under_way_is_not_replayed() {
     world.stage.gate.add_permits(1);
     ended(&executor, &run_id).await;
     assert_eq!(replayed(&exported(&world, &run_id), &Kit::standard().shared()).unwrap(), Vec::<String>::new());
+}
+
+/// A skill that needs more of the budget than the one that ran.
+fn dearer(skill_id: &str, version: &str, effect: (&str, Idempotency), success_code: &'static str) -> ScriptedSkill {
+    let mut skill = ScriptedSkill::new(skill_id, version, Some(effect), success_code);
+    skill.metadata.cost_estimate_cents = 7;
+    skill
+}
+
+/// AOS-99: a run that comes out otherwise because the skill here is another build is not called a forgery, and who reads
+/// the refusal knows which skill it is. What differs before that skill has its turn is one all the same.
+#[tokio::test(start_paused = true)]
+async fn another_build_of_a_skill_is_named() {
+    let build = |text: &str| digest::of_bytes("aos-skill-build/1", text.as_bytes());
+    let world = World::memory();
+    let mut value = plan(1_000, vec![llm_step("s1", "say", 10), step("s2", "mail_send", json!({}))]);
+    value["pins"]["skill_builds"] = json!({"mail_send@1.0.0": build("then")});
+    let executor = world.executor();
+    let run_id = begin(&executor, value).await;
+    ended(&executor, &run_id).await;
+    let run = exported(&world, &run_id);
+    let mail = || dearer("mail_send", "1.0.0", ("email_queued", Idempotency::None), "OK");
+    let model = dearer("llm_invoke", "2.0.0", ("llm_request", Idempotency::Natural), "OK_LLM_INVOKE");
+    let built = |kit: Kit, text: &str| kit.registered("mail_send", "1.0.0", true, Some(build(text))).shared();
+
+    let warned = replayed(&run, &built(Kit::standard(), "now")).unwrap();
+    assert!(warned[0].starts_with("skill_build_changed mail_send@1.0.0"), "{warned:?}");
+    let other = replayed(&run, &built(Kit::standard().with(mail()), "now")).unwrap_err();
+    assert!(matches!(&other, NotReplayed::OtherBuild { .. }), "{other}");
+    let told = other.to_string();
+    assert!(told.contains("skill_build_changed mail_send@1.0.0: the plan pins"), "{told}");
+    assert!(told.contains("step s2, budget_enforcement"), "{told}");
+
+    let same = replayed(&run, &built(Kit::standard().with(mail()), "then")).unwrap_err();
+    assert!(matches!(&same, NotReplayed::Diverged(_)), "the build is the one that ran: {same}");
+    let before = replayed(&run, &built(Kit::standard().with(mail()).with(model), "now")).unwrap_err();
+    assert!(matches!(&before, NotReplayed::Diverged(told) if told.contains("step s1")), "{before}");
 }
