@@ -12,18 +12,19 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use macp_rpc::runtime;
-use tonic::Streaming;
 use tonic::body::Body;
 use tonic::codegen::BoxFuture;
 use tonic::codegen::http::{Request, Response};
 use tonic::metadata::MetadataMap;
 use tonic::server::NamedService;
 use tonic::service::Routes;
+use tonic::{Code, Status, Streaming};
 use tower::Service;
 
 use crate::connection::Calls;
 use crate::deadline;
 use crate::guard::{Guard, Panicked, caught};
+use crate::http;
 use crate::inflow::{Counted, Counting, Inflow};
 use crate::runtime::Runtime;
 use crate::status;
@@ -94,12 +95,18 @@ impl Front {
 
     async fn serve(&self, request: Request<Incoming>) -> Response<Answer> {
         let allowed = deadline::allowed(request.headers(), self.timeout);
+        let speaks_grpc = http::speaks_grpc(request.headers());
         let served = self.services.clone().call(request);
-        match deadline::within(allowed, served).await {
-            Ok(Ok(response)) => response.map(Answer::Generated),
+        let response = match deadline::within(allowed, served).await {
+            Ok(Ok(response)) => response,
             Ok(Err(never)) => match never {},
-            Err(status) => unary::refuse(status),
+            Err(status) => status.into_http(),
+        };
+        match response.headers().get(Status::GRPC_STATUS) {
+            Some(code) if !speaks_grpc => http::failed(Code::from_bytes(code.as_bytes())).map(Body::new),
+            _ => response,
         }
+        .map(Answer::Generated)
     }
 }
 

@@ -45,13 +45,24 @@ async fn metrics(State(ctx): State<Arc<Context>>, headers: HeaderMap) -> Respons
 
 /// A gRPC client must hear of an unknown service in its own terms.
 pub(crate) async fn unknown(headers: HeaderMap) -> Response {
-    let grpc = headers
-        .get(header::CONTENT_TYPE)
-        .is_some_and(|content_type| content_type.as_bytes().starts_with(b"application/grpc"));
-    if grpc {
+    if speaks_grpc(&headers) {
         return Status::unimplemented("there is no such service").into_http();
     }
     refusal(StatusCode::NOT_FOUND, "there is nothing at this path")
+}
+
+/// Whether a caller understands a status of gRPC.
+pub(crate) fn speaks_grpc(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(header::CONTENT_TYPE);
+    content_type.is_some_and(|content_type| content_type.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// A call that failed, for a caller who does not.
+pub(crate) fn failed(code: tonic::Code) -> Response {
+    match code {
+        tonic::Code::DeadlineExceeded => refusal(StatusCode::GATEWAY_TIMEOUT, "the answer took too long"),
+        _ => refusal(StatusCode::INTERNAL_SERVER_ERROR, "the call failed in a way it should not"),
+    }
 }
 
 fn refusal(status: StatusCode, reason: &str) -> Response {

@@ -322,7 +322,7 @@ impl Observed {
             let open = ConstGauge::new(i64::try_from(open).unwrap_or(i64::MAX));
             registry.register("sessions_open", "Sessions that have not ended", open);
         }
-        let help = "Trace records that were lost because they could not be written fast enough";
+        let help = "Trace records that were lost because they could not be written fast enough, or are larger than a file may be";
         registry.register("trace_records_dropped", help, ConstCounter::new(self.trace_records_dropped));
         registry
     }

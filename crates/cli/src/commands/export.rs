@@ -25,12 +25,8 @@ use crate::text::{self, clean};
 pub(crate) struct Args {
     /// Session id
     session: String,
-    /// File to write; stdout if none is given
-    #[arg(long, short, value_name = "FILE")]
-    out: Option<PathBuf>,
-    /// Replace the file if it is there
-    #[arg(long, requires = "out")]
-    force: bool,
+    #[command(flatten)]
+    out: OutArgs,
     /// Read this data directory instead of asking a server
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -38,11 +34,28 @@ pub(crate) struct Args {
     server: ServerArgs,
 }
 
-pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
-    if let Some(path) = args.out.as_deref().filter(|path| !args.force && path.exists()) {
-        bail!("{} is there already; pass --force to replace it", path.display());
+/// Where an export goes.
+#[derive(Debug, clap::Args)]
+pub(super) struct OutArgs {
+    /// File to write; stdout if none is given
+    #[arg(long, short, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Replace the file if it is there
+    #[arg(long, requires = "out")]
+    force: bool,
+}
+
+impl OutArgs {
+    pub(super) fn open<'a>(&self, output: &'a Output) -> anyhow::Result<Sink<'a>> {
+        if let Some(path) = self.out.as_deref().filter(|path| !self.force && path.exists()) {
+            bail!("{} is there already; pass --force to replace it", path.display());
+        }
+        Sink::create(self.out.as_deref(), output)
     }
-    let mut sink = Sink::create(args.out.as_deref(), output)?;
+}
+
+pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
+    let mut sink = args.out.open(output)?;
     let damage = match &args.data {
         Some(directory) => from_directory(directory, &args.session, &mut sink)?,
         None => from_server(&args.server.connect().await?, &args.session, &mut sink).await?,
@@ -107,7 +120,7 @@ pub(super) enum Sink<'a> {
 }
 
 impl<'a> Sink<'a> {
-    pub(super) fn create(path: Option<&Path>, output: &'a Output) -> anyhow::Result<Sink<'a>> {
+    fn create(path: Option<&Path>, output: &'a Output) -> anyhow::Result<Sink<'a>> {
         let Some(path) = path else {
             return Ok(Sink::Stdout(output));
         };

@@ -131,6 +131,11 @@ fn the_example_runs_and_proves_itself_everywhere() {
 
     let file = place.file("run.jsonl");
     server.macp(&["run", "export", run, "-o", &file]).exits(0);
+    assert!(
+        server.macp(&["run", "export", run, "-o", &file]).exits(2).stderr.contains("--force"),
+        "nothing is replaced"
+    );
+    server.macp(&["run", "export", run, "-o", &file, "--force"]).exits(0);
     let data = place.data();
     let data = data.to_str().unwrap();
     // Server, directory beside it, and file give the same answers.

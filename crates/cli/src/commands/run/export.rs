@@ -1,6 +1,6 @@
 //! `macp run export`: a run as one self-contained file.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context;
 use macp_plan::export::Exporter;
@@ -8,7 +8,7 @@ use macp_plan::export::Exporter;
 use super::reported::{ReportPlace, SessionArgs};
 use super::source::{Place, PlaceArgs, Unreadable, damage, open_store};
 use crate::Finding;
-use crate::commands::export::Sink;
+use crate::commands::export::{OutArgs, Sink};
 use crate::output::{Output, Paint};
 use crate::progress;
 use crate::text::clean;
@@ -22,9 +22,8 @@ use crate::text::clean;
 pub(crate) struct Args {
     /// Run id
     run: String,
-    /// File to write; stdout if none is given
-    #[arg(long, short, value_name = "FILE")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    out: OutArgs,
     #[command(flatten)]
     session: SessionArgs,
     #[command(flatten)]
@@ -32,7 +31,7 @@ pub(crate) struct Args {
 }
 
 pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding> {
-    let mut sink = Sink::create(args.out.as_deref(), output)?;
+    let mut sink = args.out.open(output)?;
     let written = match (args.session.of(&args.run, &args.place), args.place.data()) {
         (Some(reported), _) => from_session(reported, &mut sink).await,
         (None, Some(directory)) => from_directory(directory, &args.run, &mut sink),
