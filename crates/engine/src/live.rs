@@ -9,6 +9,8 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
+use tokio::task::coop::cooperative;
+
 use crate::feed::Delivery;
 
 /// Bytes of envelopes a subscriber may fall behind; several of the largest there are.
@@ -99,7 +101,7 @@ impl Drop for Subscriber {
 impl Live {
     /// None when the feed has ended, or has dropped this subscriber: [`Live::has_lagged`] tells which.
     pub(crate) async fn next(&mut self) -> Option<Delivery> {
-        poll_fn(|cx| {
+        cooperative(poll_fn(|cx| {
             let mut queue = lock(&self.queue);
             if let Some(delivery) = queue.deliveries.pop_front() {
                 queue.bytes -= delivery.envelope.len();
@@ -113,7 +115,7 @@ impl Live {
                 reader => *reader = Some(cx.waker().clone()),
             }
             Poll::Pending
-        })
+        }))
         .await
     }
 

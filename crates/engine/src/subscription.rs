@@ -7,7 +7,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use macp_ledger::{Checker, Corruption, Failure, Record, Store};
+use macp_ledger::{Checker, Corruption, CorruptionKind, Failure, Head, Record, Store};
 use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 
@@ -59,8 +59,8 @@ pub struct Subscription {
 /// What was read of the history at once.
 struct Page {
     records: Vec<Record>,
-    /// Sequence of the last entry there was, before the page was read.
-    end: u64,
+    /// The end of the history as it was before the page was read.
+    head: Option<Head>,
 }
 
 /// A read of the store that keeps its place in the line, whoever waits for it.
@@ -122,13 +122,21 @@ impl Subscription {
     async fn catch_up(&mut self) -> Result<(), SubscriptionError> {
         // An ordinal never exceeds its sequence, so nothing wanted lies at or before the entry with that sequence.
         let after = self.checker.as_ref().map_or(self.after_ordinal.saturating_sub(1), Checker::sequence);
-        let Page { records, end } = self.page(after).await?;
+        let Page { records, head } = self.page(after).await?;
+        let end = head.as_ref().map_or(0, |head| head.sequence);
+        if records.is_empty() && end > after {
+            return Err(Corruption { sequence: after + 1, kind: CorruptionKind::Truncated { indexed: end } }.into());
+        }
         let mut records = records.into_iter();
         let checker = match &mut self.checker {
             Some(checker) => checker,
             none => match records.next() {
                 Some(before) => none.insert(Checker::resume(before.sequence, before.hash)),
-                None => return self.rewind().await,
+                // Who asks for what lies beyond the end gets whatever comes next.
+                None => {
+                    self.after_ordinal = 0;
+                    none.insert(head.map_or_else(Checker::new, |head| Checker::resume(head.sequence, head.hash)))
+                }
             },
         };
         for record in records {
@@ -142,25 +150,14 @@ impl Subscription {
         Ok(())
     }
 
-    /// Who asks for what lies beyond the end gets whatever comes next.
-    async fn rewind(&mut self) -> Result<(), SubscriptionError> {
-        let head = self.blocking(|store, id| store.head(id)).await?;
-        // Otherwise what was asked for has been written since.
-        if head.as_ref().is_none_or(|head| head.sequence < self.after_ordinal) {
-            self.checker = Some(head.map_or_else(Checker::new, |head| Checker::resume(head.sequence, head.hash)));
-            self.after_ordinal = 0;
-        }
-        Ok(())
-    }
-
     /// The next page of the history. Reading it goes on when the caller stops waiting: whoever publishes on the stream
     /// that subscribes is called away all the time, and must not begin anew each time.
     async fn page(&mut self, after: u64) -> Result<Page, SubscriptionError> {
         if self.reading.is_none() {
             self.join();
             self.reading = Some(self.blocking(move |store, id| {
-                let end = store.head(id)?.map_or(0, |head| head.sequence);
-                Ok(Page { records: store.read(id, after, PAGE_RECORDS, PAGE_BYTES)?, end })
+                let head = store.head(id)?;
+                Ok(Page { records: store.read(id, after, PAGE_RECORDS, PAGE_BYTES)?, head })
             }));
         }
         let page = self.reading.as_mut().expect("begun above").await;

@@ -174,3 +174,21 @@ async fn who_joins_a_session_that_never_rests_leaves_its_history_all_the_same() 
     let pages = store.reads_all.load(Ordering::SeqCst) - before;
     assert!(pages <= 8, "what was said while it read was read too, in {pages} pages");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_history_that_lost_its_end_ends_the_subscription() {
+    let store = Flaky::new(MemoryStore::new());
+    let engine = engine(store.clone(), Options::default());
+    open_decision(&engine, "s").await;
+    talk(&engine, 0, 7).await;
+    store.lost_after.store(5, Ordering::SeqCst);
+    for (after, first_lost) in [(0, 6), (7, 7)] {
+        let mut subscription = engine.subscribe("s", after);
+        let error = loop {
+            if let Err(error) = in_time(subscription.next()).await {
+                break error;
+            }
+        };
+        assert!(matches!(&error, SubscriptionError::Frame(lost) if lost.sequence == first_lost), "{error:?}");
+    }
+}

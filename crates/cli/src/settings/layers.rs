@@ -46,13 +46,15 @@ enum Layer {
 }
 
 impl Layers {
-    /// Notes what the command line and the environment say. An empty variable counts as absent.
+    /// Notes what the command line and the environment say. An empty variable counts as absent, unless it is one that
+    /// must not be.
     pub(crate) fn new(
         flags: SettingFlags,
         config: Option<PathBuf>,
         environment: impl Iterator<Item = (OsString, OsString)>,
     ) -> Layers {
-        let environment: BTreeMap<_, _> = environment.filter(|(_, value)| !value.is_empty()).collect();
+        let environment: BTreeMap<_, _> =
+            environment.filter(|(name, value)| !value.is_empty() || variables::protects(name)).collect();
         let config = config.or_else(|| environment.get(OsStr::new(variables::CONFIG)).map(PathBuf::from));
         Layers { flags, environment, config }
     }

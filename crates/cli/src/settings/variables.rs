@@ -1,7 +1,7 @@
 //! Variables of the environment that look like ours and are no settings: which of them are refused, and which are told.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use super::list::settings;
 
@@ -34,16 +34,20 @@ const WITHOUT_EFFECT: [(&str, &str); 9] = [
 
 /// What must not be ignored.
 pub(super) fn refused(environment: &BTreeMap<OsString, OsString>) -> Vec<String> {
-    let protects = |name: &&str| PROTECTING_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-    let unknown = unknown(environment).filter(protects).map(|name| {
+    let unknown = unknown(environment).filter(|name| protects(OsStr::new(name))).map(|name| {
         format!("{name} is set, but there is no such setting, so it would protect nothing; check its name")
     });
     // A secret that did not arrive where it should leaves a variable without a value.
-    let empty = environment.iter().filter(|(_, value)| value.is_empty()).filter_map(|(name, _)| name.to_str());
-    let empty = empty.filter(protects).map(|name| {
+    let empty = environment.iter().filter(|(name, value)| value.is_empty() && protects(name)).map(|(name, _)| {
+        let name = name.to_string_lossy();
         format!("{name} is set, but has no value, so it would protect nothing; give it one, or leave it out")
     });
     unknown.chain(empty).collect()
+}
+
+/// Whether a variable promises protection.
+pub(super) fn protects(name: &OsStr) -> bool {
+    PROTECTING_PREFIXES.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes()))
 }
 
 /// What is ignored, and why.

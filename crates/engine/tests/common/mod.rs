@@ -1,7 +1,7 @@
 //! Envelopes of classic sessions, and stores that fail on purpose.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use macp_engine::{Engine, Error, Options, Reply, Silent};
@@ -78,6 +78,8 @@ pub struct Flaky<S> {
     pub reads_most: AtomicUsize,
     /// Pages read so far.
     pub reads_all: AtomicUsize,
+    /// Records behind this sequence are lost.
+    pub lost_after: AtomicU64,
     hold: Mutex<Hold>,
     changed: Condvar,
 }
@@ -99,6 +101,7 @@ impl<S> Flaky<S> {
             reads: 0.into(),
             reads_most: 0.into(),
             reads_all: 0.into(),
+            lost_after: u64::MAX.into(),
             hold: Mutex::default(),
             changed: Condvar::new(),
         })
@@ -156,7 +159,8 @@ impl<S: Store> Around for Flaky<S> {
         std::thread::sleep(std::time::Duration::from_millis(1));
         let page = self.inner.read(session_id, after, limit, bytes_max);
         self.reads.fetch_sub(1, Ordering::SeqCst);
-        page
+        let lost_after = self.lost_after.load(Ordering::SeqCst);
+        page.map(|records| records.into_iter().filter(|record| record.sequence <= lost_after).collect())
     }
 
     fn put_document(&self, kind: &str, key: &str, bytes: &[u8], mode: PutMode) -> Result<PutOutcome, Failure> {

@@ -72,14 +72,14 @@ pub(super) async fn run(
             return Ok(());
         }
         tokio::select! {
-            // In this order, a stream that is always readable still hears its deliveries and verdicts, and a delivery does
-            // not look at all the rest first.
+            // In this order, a stream that is always readable still hears its verdicts and deliveries, and a delivery does
+            // not look at all the rest first. A drain is heard when nothing is left to deliver.
             biased;
-            delivery = delivery(&mut stream.bound) => outlet.send(delivery?).await,
             verdict = front(&mut stream.verdicts) => {
                 stream.verdicts.pop_front();
                 stream.heard(verdict).await?;
             }
+            delivery = delivery(&mut stream.bound) => outlet.send(delivery?).await,
             () = &mut drained => return Err(status::shutting_down()),
             frame = next(&mut inbound), if reading && stream.has_room() => match frame? {
                 Some(frame) => stream.take(frame).await?,
