@@ -38,16 +38,27 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 /// The handle; recording never blocks.
 #[derive(Debug)]
 pub struct TraceWriter {
-    queue: Mutex<Option<SyncSender<Box<Event>>>>,
+    queue: Mutex<Option<SyncSender<Queued>>>,
     counters: Arc<Counters>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// An event that waits, and how many had found no room before it: the gap is told between what was there before and
+/// what came after.
+#[derive(Debug)]
+struct Queued {
+    refused: u64,
+    event: Box<Event>,
 }
 
 /// What both sides of the queue count.
 #[derive(Debug, Default)]
 struct Counters {
     queued_bytes: AtomicU64,
-    dropped: AtomicU64,
+    /// Events that found no room.
+    refused: AtomicU64,
+    /// Events that had room and could not be written.
+    unwritten: AtomicU64,
 }
 
 impl Counters {
@@ -59,6 +70,19 @@ impl Counters {
 
     fn release(&self, bytes: u64) {
         self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Released, so that whoever sees the count finds what was queued before as well.
+    fn refuse(&self) {
+        self.refused.fetch_add(1, Ordering::Release);
+    }
+
+    fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Acquire)
+    }
+
+    fn unwritten(&self) -> u64 {
+        self.unwritten.load(Ordering::Relaxed)
     }
 }
 
@@ -76,20 +100,22 @@ impl TraceWriter {
     pub fn record(&self, event: Event) {
         let bytes = size(&event);
         if !self.counters.reserve(bytes) {
-            self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+            self.counters.refuse();
             return;
         }
+        let event = Box::new(event);
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = queue.as_ref().is_some_and(|queue| queue.try_send(Box::new(event)).is_ok());
+        let queued = Queued { refused: self.counters.refused(), event };
+        let taken = queue.as_ref().is_some_and(|queue| queue.try_send(queued).is_ok());
         if !taken {
             self.counters.release(bytes);
-            self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+            self.counters.refuse();
         }
     }
 
     /// Events that were not written.
     pub fn dropped(&self) -> u64 {
-        self.counters.dropped.load(Ordering::Relaxed)
+        self.counters.refused() + self.counters.unwritten()
     }
 
     /// Writes what is queued and stops. Blocks.
@@ -132,7 +158,9 @@ struct Pen {
     buffer: Vec<u8>,
     buffered: u64,
     buffered_since: Instant,
-    /// Dropped events the file tells of, and those it will once the buffer is written.
+    /// Events that found no room up to here. More may have since, behind events that still wait.
+    refused: u64,
+    /// Lost events the file tells of, and those it will once the buffer is written.
     told: u64,
     telling: u64,
     complaints: Complaints,
@@ -147,6 +175,7 @@ impl Pen {
             buffer: Vec::new(),
             buffered: 0,
             buffered_since: Instant::now(),
+            refused: 0,
             told: 0,
             telling: 0,
             complaints: Complaints::default(),
@@ -154,18 +183,18 @@ impl Pen {
         }
     }
 
-    fn run(mut self, events: &Receiver<Box<Event>>) {
+    fn run(mut self, events: &Receiver<Queued>) {
         loop {
-            let next = events.recv_timeout(FLUSH_AFTER);
-            let is_told = self.tell_gap();
-            match next {
-                Ok(event) => {
+            // Asked before the queue is: when that turns out empty, everything from before these has been written.
+            let refused = self.counters.refused();
+            match events.recv_timeout(FLUSH_AFTER) {
+                Ok(Queued { refused, event }) => {
                     let bytes = size(&event);
-                    if is_told {
+                    if self.tell_gap(refused) {
                         self.put(&TraceLine::Event(event), 1);
                     } else {
                         // What comes after a gap is told after the gap, or not at all.
-                        self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+                        self.lose(1);
                     }
                     self.counters.release(bytes);
                     if self.buffer.len() >= BUFFER_BYTES || self.buffered_since.elapsed() >= FLUSH_AFTER {
@@ -173,25 +202,33 @@ impl Pen {
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {
+                    self.tell_gap(refused);
                     self.flush();
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
+        self.tell_gap(self.counters.refused());
         self.flush();
     }
 
-    /// False when there is a gap that cannot be told yet.
-    fn tell_gap(&mut self) -> bool {
-        let dropped = self.counters.dropped.load(Ordering::Relaxed);
-        if dropped == self.telling {
+    /// Tells of the events that found no room up to here, and of all that could not be written. False when there is a
+    /// gap that cannot be told yet.
+    fn tell_gap(&mut self, refused: u64) -> bool {
+        self.refused = self.refused.max(refused);
+        let lost = self.refused + self.counters.unwritten();
+        if lost == self.telling {
             return true;
         }
-        let is_told = self.put(&TraceLine::Lost { lost: dropped - self.telling }, 0);
+        let is_told = self.put(&TraceLine::Lost { lost: lost - self.telling }, 0);
         if is_told {
-            self.telling = dropped;
+            self.telling = lost;
         }
         is_told
+    }
+
+    fn lose(&self, events: u64) {
+        self.counters.unwritten.fetch_add(events, Ordering::Relaxed);
     }
 
     /// Puts a line into the buffer, and the file before it aside if it is full. False when the line is lost.
@@ -209,7 +246,7 @@ impl Pen {
         }
         if self.files.is_full(self.buffer.len(), bytes.len()) {
             if !self.flush() {
-                self.counters.dropped.fetch_add(events, Ordering::Relaxed);
+                self.lose(events);
                 return false;
             }
             if let Err(error) = self.files.rotate() {
@@ -246,7 +283,7 @@ impl Pen {
 
     /// An event that no file may hold: the bound on the disk is worth more than the event.
     fn left_out(&mut self, bytes: usize, events: u64) {
-        self.counters.dropped.fetch_add(events, Ordering::Relaxed);
+        self.lose(events);
         if let Some(silent) = self.complaints_of_size.due(Instant::now()) {
             let (path, audit_max_bytes) = (self.files.path().display(), self.files.bytes_max());
             tracing::warn!(
@@ -258,10 +295,10 @@ impl Pen {
 
     /// Counts what was lost, and complains.
     fn failed(&mut self, error: &io::Error, events: u64) {
-        self.counters.dropped.fetch_add(events, Ordering::Relaxed);
+        self.lose(events);
         if let Some(silent) = self.complaints.due(Instant::now()) {
             let path = self.files.path().display();
-            let dropped = self.counters.dropped.load(Ordering::Relaxed);
+            let dropped = self.counters.refused() + self.counters.unwritten();
             tracing::error!(%error, %path, dropped, failures_not_logged = silent, "trace cannot be written");
         }
     }
@@ -288,6 +325,9 @@ impl Complaints {
 
 #[cfg(test)]
 mod tests {
+    use macp_kernel::trace::TracedVerdict;
+    use macp_kernel::{Caller, Command, Input, Limits};
+
     use super::*;
 
     #[test]
@@ -298,6 +338,36 @@ mod tests {
             .filter_map(|second| complaints.due(begin + Duration::from_secs(second)).map(|n| (second, n)))
             .collect();
         assert_eq!(told, [(0, 0), (60, 59), (120, 59), (180, 59)]);
+    }
+
+    fn event(number: i64) -> Box<Event> {
+        let command = Command { caller: Caller::anonymous(), input: Input::Touch };
+        Box::new(Event::new(number, "s", 0, &command, &Limits::default(), TracedVerdict::Unchanged))
+    }
+
+    #[test]
+    fn a_gap_is_told_where_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("trace");
+        let counters = Arc::new(Counters::default());
+        let (queue, events) = sync_channel(8);
+        for (number, refused) in [(0, 0), (1, 0), (2, 2), (3, 2)] {
+            let event = event(number);
+            assert!(counters.reserve(size(&event)));
+            queue.send(Queued { refused, event }).unwrap();
+        }
+        drop(queue);
+        (0..3).for_each(|_| counters.refuse());
+        Pen::new(TraceFiles::open(path.clone(), 1 << 20, 1).unwrap(), counters).run(&events);
+
+        let text = std::fs::read_to_string(path).unwrap();
+        let told = text.lines().skip(2).map(|line| match serde_json::from_str(line).unwrap() {
+            TraceLine::Event(event) => format!("event {}", event.at_ms),
+            TraceLine::Lost { lost } => format!("{lost} lost"),
+            other => panic!("{other:?}"),
+        });
+        let expected = ["event 0", "event 1", "2 lost", "event 2", "event 3", "1 lost"];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -306,7 +306,7 @@ fn events_waiting_for_a_slow_disk_are_bounded_in_bytes() {
     for number in 0..sent {
         let command = command(envelope("s", "Vote", &format!("m{number}"), "bob", &payload), SignatureCheck::Absent);
         let verdict = TracedVerdict::Rejected { code: "SESSION_NOT_FOUND".into(), operational: false };
-        writer.record(Event::new(AT, "s", 0, &command, &Limits::default(), verdict));
+        writer.record(Event::new(number, "s", 0, &command, &Limits::default(), verdict));
     }
     // In hex each is above 2 MiB, of 64 MiB that may wait; a few are in the hands of the writer.
     let dropped = writer.dropped();
@@ -314,10 +314,16 @@ fn events_waiting_for_a_slow_disk_are_bounded_in_bytes() {
     go.send(()).expect("the reader listens");
     writer.finish();
     let text = reader.join().expect("the reader ends");
-    let told: u64 = text
-        .lines()
-        .filter_map(|line| line.strip_prefix(r#"{"lost":{"lost":"#)?.strip_suffix("}}")?.parse::<u64>().ok())
-        .sum();
-    assert_eq!(told, dropped, "the gap is not told");
-    assert_eq!(text.matches(r#"{"event":"#).count() as u64, sent - dropped);
+    let (mut recorded, mut told) = (0, 0);
+    for line in text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a line")) {
+        if let Some(lost) = line["lost"]["lost"].as_i64() {
+            told += lost;
+        }
+        if let Some(number) = line["event"]["at_ms"].as_i64() {
+            assert_eq!(recorded + told, number, "whatever was lost before it is told before it, and no more");
+            recorded += 1;
+        }
+    }
+    assert_eq!(u64::try_from(told).expect("no less than none"), dropped, "the gap is not told");
+    assert_eq!(recorded, sent - told);
 }
