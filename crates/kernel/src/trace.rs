@@ -289,35 +289,56 @@ impl Replayer {
 
     /// An error when the trace does not tell how the session came to where it stood.
     fn decide(&mut self, event: &Event, command: &Command) -> Result<TracedVerdict, Missing> {
+        if event.after_sequence == 0 {
+            return self.decide_absent(event, command);
+        }
         let Some(followed) = self.sessions.get_mut(&event.session_id) else {
-            if event.after_sequence > 0 {
-                return Err(Missing::Beginning);
-            }
-            let mut session = None;
-            let verdict = again(&mut session, event, command);
-            if session.is_some() {
-                let followed = Followed { session, losses: self.losses, behind_gap: false };
-                self.sessions.insert(event.session_id.clone(), followed);
-            }
-            return Ok(verdict);
+            return Err(Missing::Beginning);
         };
-        let (sequence, ordinal) = followed.session.as_ref().map_or((0, 0), |it| (it.sequence(), it.ordinal()));
-        if sequence == event.after_sequence {
-            let verdict = again(&mut followed.session, event, command);
-            followed.losses = self.losses;
-            // A session that was decided otherwise stands elsewhere from here on, which is no gap of its own.
-            followed.behind_gap = verdict != event.verdict;
-            return Ok(verdict);
+        if followed.sequence() != event.after_sequence {
+            return Err(followed.miss(self.losses));
         }
-        // Whoever is refused at the door hears so before the session is looked at.
-        if event.after_sequence == 0 && again(&mut None, event, command) == event.verdict {
-            return Ok(event.verdict.clone());
+        let verdict = again(&mut followed.session, event, command);
+        followed.losses = self.losses;
+        // A session that was decided otherwise stands elsewhere from here on, which is no gap of its own.
+        followed.behind_gap = verdict != event.verdict;
+        Ok(verdict)
+    }
+
+    /// Of a session that was not there, or was not looked at.
+    fn decide_absent(&mut self, event: &Event, command: &Command) -> Result<TracedVerdict, Missing> {
+        let mut session = None;
+        let verdict = again(&mut session, event, command);
+        if let Some(followed) = self.sessions.get_mut(&event.session_id) {
+            // A server that lost its sessions, or never stored them, may give their ids again.
+            let is_anew = session.is_some() && followed.losses != self.losses;
+            // Whoever is refused at the door hears so before the session is looked at.
+            let is_refused = matches!(event.verdict, TracedVerdict::Rejected { .. }) && verdict == event.verdict;
+            if !is_anew && !is_refused {
+                return Err(followed.miss(self.losses));
+            }
         }
-        if followed.behind_gap {
-            return Err(Missing::Behind);
+        // What was recorded as refused began nothing, however it is decided again.
+        if session.is_some() && verdict == event.verdict {
+            let followed = Followed { session, losses: self.losses, behind_gap: false };
+            self.sessions.insert(event.session_id.clone(), followed);
         }
-        followed.behind_gap = true;
-        Err(Missing::Between(Gap { sequence, ordinal, told: followed.losses != self.losses }))
+        Ok(verdict)
+    }
+}
+
+impl Followed {
+    fn sequence(&self) -> u64 {
+        self.session.as_ref().map_or(0, Session::sequence)
+    }
+
+    /// The trace does not lead to where the session stood, having told of so many losses. The first time it is named.
+    fn miss(&mut self, losses: u64) -> Missing {
+        if std::mem::replace(&mut self.behind_gap, true) {
+            return Missing::Behind;
+        }
+        let ordinal = self.session.as_ref().map_or(0, Session::ordinal);
+        Missing::Between(Gap { sequence: self.sequence(), ordinal, told: self.losses != losses })
     }
 }
 

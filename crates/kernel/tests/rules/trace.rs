@@ -168,6 +168,52 @@ fn replay_2_an_old_loss_excuses_no_gap() {
     assert_eq!(replayer.feed(&accepted[2]), Ok(Comparison::Incomplete(Missing::Between(gap))));
 }
 
+/// A server that keeps nothing over a restart gives ids again and goes on with its trace.
+#[test]
+fn replay_2_an_id_that_is_given_again_after_a_restart_is_a_new_session() {
+    let mut replayer = Replayer::default();
+    for event in &eventful().trace {
+        replayer.feed(event).expect("well-formed");
+    }
+    replayer.lose();
+    let mut again = World::new();
+    again.send(proposal("m0", "p1"));
+    again.send(start_with(&participants(&["alice", "bob", "carol"])));
+    again.send(by("carol", proposal("m1", "p1")));
+    again.send(by("carol", vote("m2", "p1")));
+    assert!(again.trace.iter().skip(1).all(|event| event.verdict == TracedVerdict::Accepted), "{:?}", again.trace);
+    for event in &again.trace {
+        assert_eq!(replayer.feed(event), Ok(Comparison::Same), "{event:?}");
+    }
+}
+
+/// While nothing was lost a session is still there, and cannot begin again.
+#[test]
+fn replay_2_a_second_beginning_is_no_match() {
+    let accepted = accepted();
+    let mut replayer = Replayer::default();
+    assert_eq!(replayer.feed(&accepted[0]), Ok(Comparison::Same));
+    assert_eq!(replayer.feed(&accepted[1]), Ok(Comparison::Same));
+    let gap = Gap { sequence: 2, ordinal: 2, told: false };
+    assert_eq!(replayer.feed(&accepted[0]), Ok(Comparison::Incomplete(Missing::Between(gap))));
+    assert_eq!(replayer.feed(&accepted[2]), Ok(Comparison::Same), "the session stands where it stood");
+}
+
+/// A refused start leaves no session behind, even where it is accepted when it is decided again.
+#[test]
+fn replay_2_a_start_that_was_refused_began_nothing() {
+    let mut refused = accepted();
+    let mut replayer = Replayer::default();
+    let begun = refused[0].clone();
+    refused[0].verdict = TracedVerdict::Rejected { code: "POLICY_DENIED".into(), operational: false };
+    assert!(matches!(replayer.feed(&refused[0]), Ok(Comparison::Different { .. })));
+    assert_eq!(replayer.feed(&begun), Ok(Comparison::Same));
+    // Nor does it take the place of a session that goes on.
+    replayer.lose();
+    assert!(matches!(replayer.feed(&refused[0]), Ok(Comparison::Different { .. })));
+    assert_eq!(replayer.feed(&refused[1]), Ok(Comparison::Same));
+}
+
 #[test]
 fn replay_2_what_comes_after_a_difference_is_no_gap() {
     let mut accepted = accepted();
