@@ -33,7 +33,7 @@ impl TraceFiles {
     /// Goes on with the trace that is there, or begins one. Whatever is no trace is refused and left as it is.
     pub(crate) fn open(path: PathBuf, bytes_max: u64, files_max: usize) -> io::Result<TraceFiles> {
         let header = TraceLine::header().to_bytes()?.len() as u64;
-        check_rotated(&path)?;
+        check_beside(&path, files_max)?;
         let (file, written) = match go_on(&path)? {
             Some(there) => there,
             None => (begin(&path, files_max)?, header),
@@ -105,9 +105,9 @@ fn go_on(path: &Path) -> io::Result<Option<(File, u64)>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let kind = check(&file)?;
+    check(&file)?;
     lock(&file)?;
-    if kind == Kind::Empty {
+    if file.metadata()?.len() == 0 {
         file.write_all(&TraceLine::header().to_bytes()?)?;
     }
     let end = end_of_lines(&mut file)?;
@@ -128,30 +128,39 @@ fn lock(file: &File) -> io::Result<()> {
     }
 }
 
-/// Rotating renames these and at last deletes them, so they have to be ours as well.
-fn check_rotated(path: &Path) -> io::Result<()> {
+/// Rotating overwrites, renames and at last deletes what stands beside a trace, so that has to be ours as well.
+fn check_beside(path: &Path, files_max: usize) -> io::Result<()> {
+    is_ours(&begun(path))?;
     for number in 1.. {
-        let rotated = rotated(path, number);
-        match File::open(&rotated) {
-            Ok(file) => check(&file).map_err(|error| {
-                io::Error::new(error.kind(), format!("{} stands beside it: {error}", rotated.display()))
-            })?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
-            Err(error) => return Err(error),
-        };
+        // Up to there each is renamed, whether or not there is one before it; behind it the first that is missing ends
+        // the deleting.
+        if !is_ours(&rotated(path, number))? && number >= files_max {
+            break;
+        }
     }
     Ok(())
 }
 
+/// False when there is no such file. One that is not ours is an error.
+fn is_ours(path: &Path) -> io::Result<bool> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        opened => opened?,
+    };
+    let beside =
+        |error: io::Error| io::Error::new(error.kind(), format!("{} stands beside it: {error}", path.display()));
+    check(&file).map(|()| true).map_err(beside)
+}
+
 /// Refuses what is neither a trace nor empty.
-fn check(file: &File) -> io::Result<Kind> {
+fn check(file: &File) -> io::Result<()> {
     let refused = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     match Kind::of(file)? {
         Kind::Foreign => refused("it holds something else than a trace; name another file, or move it away".to_owned()),
         Kind::OtherVersion(found) => {
             refused(format!("it is a trace of format {found}, which this program does not write; name another file"))
         }
-        kind @ (Kind::Empty | Kind::Trace) => Ok(kind),
+        Kind::Empty | Kind::Trace => Ok(()),
     }
 }
 
@@ -203,18 +212,23 @@ fn begin(path: &Path, files_max: usize) -> io::Result<File> {
         // Whoever reads a pipe reads it under its name.
         return write_header(path);
     }
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    let new = PathBuf::from(new);
-    let begun = write_header(&new).and_then(|file| lock(&file).map(|()| file));
-    if begun.is_err() {
+    let new = begun(path);
+    let file = write_header(&new).and_then(|file| lock(&file).map(|()| file));
+    if file.is_err() {
         // What is left of it takes room that is wanted; the next attempt would overwrite it.
         let _ = std::fs::remove_file(&new);
     }
-    let begun = begun?;
+    let file = file?;
     shift(path, files_max)?;
     std::fs::rename(&new, path)?;
-    Ok(begun)
+    Ok(file)
+}
+
+/// What a file is called until it takes its place.
+fn begun(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    PathBuf::from(name)
 }
 
 /// Payloads are nobody else's business, so only the owner reads the file.
@@ -310,6 +324,35 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
             assert!(error.to_string().contains("name another file"), "{error}");
             assert_eq!(contents(directory.path()), before);
+        }
+    }
+
+    #[test]
+    fn what_rotating_would_overwrite_is_looked_at_wherever_it_stands() {
+        for (name, is_refused) in
+            [("trace.new", true), ("trace.2", true), ("trace.3", true), ("trace.4", true), ("trace.5", false)]
+        {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("trace");
+            std::fs::write(directory.path().join(name), "a letter\n").unwrap();
+            let opened = TraceFiles::open(path, 1 << 20, 4);
+            assert_eq!(opened.is_err(), is_refused, "{name}");
+            match opened {
+                Ok(mut files) => (0..5).for_each(|_| files.rotate().unwrap()),
+                Err(error) => assert!(error.to_string().contains(&format!("{name} stands beside it")), "{error}"),
+            }
+            assert_eq!(std::fs::read(directory.path().join(name)).unwrap(), b"a letter\n", "{name}");
+        }
+    }
+
+    #[test]
+    fn what_was_begun_when_the_server_died_is_begun_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("trace");
+        for left in [Vec::new(), TraceLine::header().to_bytes().unwrap()] {
+            std::fs::write(directory.path().join("trace.new"), left).unwrap();
+            TraceFiles::open(path.clone(), 1 << 20, 4).unwrap().rotate().unwrap();
+            assert!(!directory.path().join("trace.new").exists());
         }
     }
 
