@@ -107,12 +107,15 @@ fn go_on(path: &Path) -> io::Result<Option<(File, u64)>> {
     };
     check(&file)?;
     lock(&file)?;
-    if file.metadata()?.len() == 0 {
-        file.write_all(&TraceLine::header().to_bytes()?)?;
-    }
-    let end = end_of_lines(&mut file)?;
+    let mut end = end_of_lines(&mut file)?;
     file.set_len(end)?;
     file.seek(SeekFrom::Start(end))?;
+    if end == 0 {
+        // Not even its first line was whole.
+        let header = TraceLine::header().to_bytes()?;
+        file.write_all(&header)?;
+        end = header.len() as u64;
+    }
     Ok(Some((file, end)))
 }
 
@@ -353,6 +356,22 @@ mod tests {
             std::fs::write(directory.path().join("trace.new"), left).unwrap();
             TraceFiles::open(path.clone(), 1 << 20, 4).unwrap().rotate().unwrap();
             assert!(!directory.path().join("trace.new").exists());
+        }
+    }
+
+    #[test]
+    fn a_first_line_that_was_torn_is_written_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("trace");
+        let header = TraceLine::header().to_bytes().unwrap();
+        for left in [&b""[..], &header[..header.len() - 1]] {
+            std::fs::write(&path, left).unwrap();
+            for _ in 0..2 {
+                let files = TraceFiles::open(path.clone(), 1 << 20, 4).unwrap();
+                let text = std::fs::read(&path).unwrap();
+                assert!(text.starts_with(&header));
+                assert_eq!(files.written, text.len() as u64);
+            }
         }
     }
 
