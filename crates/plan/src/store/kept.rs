@@ -11,7 +11,6 @@ use serde::Deserialize;
 use tokio::sync::{RwLock, RwLockReadGuard};
 
 use super::RunStore;
-use super::documents::damaged;
 use super::error::StoreError;
 
 /// Index rows read at once.
@@ -111,16 +110,22 @@ struct Row {
     output_bytes: u64,
 }
 
-/// Sums up the index. It is up to date for runs that have ended, and those under way are few.
+/// Sums up the index. It is up to date for runs that have ended, and those under way are few. A row that cannot be read
+/// says nothing of whose run it is: it counts to nobody, since no agent may be kept from its work by the run of another.
 fn count(store: &dyn Store) -> Result<Sums, StoreError> {
     let sums = Sums::default();
     let mut after: Option<String> = None;
     loop {
         let heads = store.list(after.as_deref(), ROWS_AT_ONCE, Filter::All)?;
         for head in &heads {
-            let run_id: &str = &head.session_id;
-            let row: Row = serde_json::from_slice(&head.summary)
-                .map_err(|error| damaged("summary of run", run_id, error.to_string()))?;
+            let row: Row = match serde_json::from_slice(&head.summary) {
+                Ok(row) => row,
+                Err(error) => {
+                    let run = &*head.session_id;
+                    tracing::warn!(run, %error, "the index row of a run cannot be read, so that it counts to no agent");
+                    continue;
+                }
+            };
             let journal = if head.open { journal_bytes(store, head)? } else { row.journal_bytes };
             sums.change(&row.agent_id, |sum| sum.saturating_add(journal).saturating_add(row.output_bytes));
         }

@@ -1,5 +1,8 @@
 //! AOS-36: what may be kept of an agent's runs is bounded, and what is beyond is refused where a replay refuses it too.
 
+use std::time::Duration;
+
+use macp_ledger::{Append, IndexUpdate};
 use macp_plan::executor::{AgentLimits, Executor};
 use macp_plan::export::{self, Exporter};
 use macp_plan::store::Status;
@@ -191,5 +194,27 @@ async fn an_uncertain_write_is_counted_as_it_turned_out() {
         let run_id = run(&executor, returning("a", 3, 100)).await.run_id;
         let started = executor.runs().load(&run_id).await.unwrap().unwrap().entries[0].text.len() as u64;
         assert_eq!(counted(&executor, &run_id).await, kept + started);
+    }
+}
+
+/// One damaged row stops nobody: neither whoever wants to begin, nor an answer that was paid for.
+#[tokio::test]
+async fn a_row_that_cannot_be_read_counts_to_nobody() {
+    for world in World::both() {
+        let world = with_quota(world, 10_000_000);
+        let executor = world.executor();
+        let whole = run(&executor, returning("a", 1, 20_000)).await.run_id;
+        executor.shutdown().await;
+        let (kept, records) = (held(&world), world.store.read(&whole, 0, 1, usize::MAX).unwrap());
+        let index = IndexUpdate { open: true, deadline_ms: i64::MAX, state: 0, summary: Some("{".into()) };
+        let (expected_sequence, expected_hash) = (0, None);
+        let damaged = Append { session_id: "damaged".into(), expected_sequence, expected_hash, records, index };
+        assert!(world.store.append(&[damaged]).into_iter().all(|result| result.is_ok()));
+        let executor = world.executor();
+        let result = tokio::time::timeout(Duration::from_secs(30), run(&executor, returning("a", 2, 20_000)));
+        let result = result.await.expect("the run ends");
+        assert_eq!(result.status, Status::Succeeded);
+        let started = executor.runs().load(&result.run_id).await.unwrap().unwrap().entries[0].text.len() as u64;
+        assert_eq!(counted(&executor, &result.run_id).await, kept + started);
     }
 }
