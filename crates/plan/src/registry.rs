@@ -21,6 +21,8 @@ use crate::skills::{self, BuiltIn, SetupError, SkillSettings, llm_invoke};
 pub struct Registry {
     skills: BTreeMap<String, BTreeMap<String, Entry>>,
     rate_cards: BTreeMap<String, RateCard>,
+    /// Names of the secrets that skills are set up with, by the skill's id.
+    entrusted: BTreeMap<String, Arc<BTreeSet<String>>>,
     /// The permissions skills may have; every one if there is no list.
     granted: Option<BTreeSet<String>>,
     /// What skills call out with; without one they reach nothing.
@@ -33,8 +35,6 @@ struct Entry {
     output: Schema,
     enabled: bool,
     build: Option<Digest>,
-    /// Names of the secrets it was set up with.
-    entrusted: Arc<BTreeSet<String>>,
 }
 
 /// Why a skill or a card is not taken in.
@@ -97,12 +97,7 @@ impl Registry {
     #[must_use]
     pub fn new() -> Self {
         let card = rate_card::builtin();
-        Self {
-            skills: BTreeMap::new(),
-            rate_cards: BTreeMap::from([(card.id().to_owned(), card)]),
-            granted: None,
-            client: None,
-        }
+        Self { rate_cards: BTreeMap::from([(card.id().to_owned(), card)]), ..Self::default() }
     }
 
     /// Takes in a skill version. `build` is the digest of its artefact or source, for plans that pin it.
@@ -119,18 +114,18 @@ impl Registry {
         if versions.contains_key(&version) {
             return Err(Error::Twice(named));
         }
-        versions.insert(version, Entry { skill, output, enabled: true, build, entrusted: Arc::default() });
+        versions.insert(version, Entry { skill, output, enabled: true, build });
         Ok(())
     }
 
-    /// Lets every version of a skill read secrets of the operator's choice, whatever its steps name: what it is set up
-    /// with, such as a key of its own. All other secrets it gets only by the word of a step.
+    /// Lets every version of a skill, those to come as well, read secrets of the operator's choice, whatever its steps
+    /// name: what it is set up with, such as a key of its own. What it was entrusted with before it keeps; all other
+    /// secrets it gets only by the word of a step.
     pub fn entrust(&mut self, skill_id: &str, secrets: BTreeSet<String>) -> Result<(), Error> {
-        let versions = self.skills.get_mut(skill_id).ok_or_else(|| Error::Entrusted(skill_id.to_owned()))?;
-        let secrets = Arc::new(secrets);
-        for entry in versions.values_mut() {
-            entry.entrusted = Arc::clone(&secrets);
+        if !self.skills.contains_key(skill_id) {
+            return Err(Error::Entrusted(skill_id.to_owned()));
         }
+        Arc::make_mut(self.entrusted.entry(skill_id.to_owned()).or_default()).extend(secrets);
         Ok(())
     }
 
@@ -193,8 +188,8 @@ impl Registry {
     }
 
     /// The secrets that a skill may read whatever its step names.
-    pub(crate) fn entrusted(&self, skill_id: &str, version: &str) -> Arc<BTreeSet<String>> {
-        self.entry(skill_id, version).map(|entry| Arc::clone(&entry.entrusted)).unwrap_or_default()
+    pub(crate) fn entrusted(&self, skill_id: &str) -> Arc<BTreeSet<String>> {
+        self.entrusted.get(skill_id).map(Arc::clone).unwrap_or_default()
     }
 
     /// Where secrets may be sent, for every skill.

@@ -69,7 +69,7 @@ pub(super) async fn call(dispatch: Dispatch, registry: &Registry, secrets: Arc<d
         return Observation::new(Cause::InputInvalid, told);
     }
     let client = registry.client_of(skill.metadata()).cloned();
-    let (entrusted, bindings) = (registry.entrusted(&skill_id, &skill_version), registry.bindings());
+    let (entrusted, bindings) = (registry.entrusted(&skill_id), registry.bindings());
     let work = async move {
         let secrets = Noted::new(&*secrets);
         let allowed = Allowed { named: &secrets_named, entrusted: &entrusted };

@@ -120,7 +120,7 @@ async fn check_call(
     let open = registry.client_of(skill.metadata()).map(|client| Open { client, acted: &acted });
     let secrets_named = secrecy::named(sample);
     let metadata = skill.metadata();
-    let (entrusted, bindings) = (registry.entrusted(&metadata.skill_id, &metadata.version), registry.bindings());
+    let (entrusted, bindings) = (registry.entrusted(&metadata.skill_id), registry.bindings());
     let allowed = Allowed { named: &secrets_named, entrusted: &entrusted };
     let http = Http::new(open, secrets, allowed, &effect_keys, timeout);
     let granted = Granted { secrets, allowed, bindings: &bindings };

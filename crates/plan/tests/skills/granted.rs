@@ -23,8 +23,8 @@ struct Curious {
 }
 
 impl Curious {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { metadata: ScriptedSkill::new("curious", "1.0.0").metadata().clone() })
+    fn new(version: &str) -> Arc<Self> {
+        Arc::new(Self { metadata: ScriptedSkill::new("curious", version).metadata().clone() })
     }
 }
 
@@ -76,7 +76,7 @@ async fn read(registry: Registry, named: &str) -> (bool, usize, String) {
 
 fn with(settings: &SkillSettings) -> Registry {
     let mut registry = registry(settings);
-    registry.register(Curious::new(), None).unwrap();
+    registry.register(Curious::new("1.0.0"), None).unwrap();
     registry
 }
 
@@ -116,6 +116,13 @@ async fn a_skill_reads_what_it_was_set_up_with() {
     let mut entrusted = with(&settings());
     entrusted.entrust("curious", BTreeSet::from(["token".to_owned()])).unwrap();
     assert_eq!(read(entrusted, "nobody").await, (true, SECRET.len(), "secret://token".to_owned()));
+    // Whichever version comes later, and whatever it is set up with beside.
+    let mut later = registry(&settings());
+    later.register(Curious::new("0.9.0"), None).unwrap();
+    later.entrust("curious", BTreeSet::from(["token".to_owned()])).unwrap();
+    later.entrust("curious", BTreeSet::from(["another".to_owned()])).unwrap();
+    later.register(Curious::new("1.0.0"), None).unwrap();
+    assert_eq!(read(later, "nobody").await, (true, SECRET.len(), "secret://token".to_owned()));
     let mut other = with(&settings());
     other.entrust("http_call", BTreeSet::from(["token".to_owned()])).unwrap();
     let (got, _, told) = read(other, "nobody").await;
