@@ -154,7 +154,7 @@ impl Shared {
     }
 
     /// Everything the run is bound to. A retry keeps the epoch and the session of its parent, since its effects are
-    /// the same effects; a replay keeps what its waits are computed from as well.
+    /// the same effects; a replay keeps what its waits are computed from as well, and the rules it is decided by.
     pub(super) fn first(&self, run_id: &str, start: &Start, related: Option<&Run>) -> RunStart {
         let mut first = RunStart {
             epoch: start.epoch,
@@ -184,6 +184,8 @@ impl Shared {
                 first.mode = RunMode::FullReplay;
                 first.original_run_id = Some(original_run_id.clone());
                 first.jitter_seed.clone_from(&original.start().jitter_seed);
+                // By other rules it would differ without anything having changed.
+                first.revision = original.start().revision;
             }
             _ => {}
         }

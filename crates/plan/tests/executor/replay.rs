@@ -9,7 +9,7 @@ use macp_plan::store::Status;
 use macp_plan_core::compare::{Origin, Report, Verdict};
 use macp_plan_core::digest;
 use macp_plan_core::journal::{Journal, RunMode, RunStart};
-use macp_plan_core::machine::Rules;
+use macp_plan_core::machine::{Pinned, Rules};
 use macp_plan_core::plan::RetryPolicy;
 use macp_plan_core::replay::WhatIf;
 use macp_plan_core::skill::Catalog;
@@ -82,6 +82,32 @@ async fn full_replay_runtime() {
     let report = executor.compare(&original, "r-patched").await.unwrap();
     assert_eq!((report.verdict, report.conformance), (Verdict::Diverged, Some(false)), "{report:#?}");
     assert!(report.mismatches.iter().any(|mismatch| mismatch.cause == Origin::Runtime));
+}
+
+/// A run of an older revision is compared with one that is decided by the same rules: the newest ones alone make no
+/// difference.
+#[tokio::test(start_paused = true)]
+async fn full_replay_by_the_rules_of_the_original() {
+    let world = World::memory();
+    let executor = world.executor();
+    // A soft limit that is passed is told by the first revision once, and by later ones at every check.
+    let steps = ["s1", "s2", "s3"];
+    let mut value = plan(1, steps.map(|id| step(id, "mail_send", json!({}))).into());
+    value["context"]["budget_policy"]["hard_limit"] = json!(false);
+    let bound = begin(&executor, value.clone()).await;
+    ended(&executor, &bound).await;
+    let start = executor.runs().load(&bound).await.unwrap().unwrap().start().clone();
+    let start = RunStart { run_id: "r-older".to_owned(), revision: 1, ..start };
+    let catalog: Arc<dyn Catalog> = Arc::clone(&world.registry) as Arc<dyn Catalog>;
+    let outside = steps.into_iter().fold(testkit::World::new(), |world, id| world.always(id, testkit::http(200)));
+    let run = testkit::run(&freeze(value), &catalog, Arc::new(Pinned), start, outside);
+    let bodies = run.journal.entries().iter().map(|entry| entry.body.clone()).collect();
+    executor.runs().create(bodies).await.unwrap();
+    let report = executor.full_replay("r-older", steps.map(str::to_owned).into(), "olga").await.unwrap();
+    let replay = executor.runs().load(&report.replay_run_id).await.unwrap().unwrap();
+    assert_eq!(replay.start().revision, 1);
+    assert!(report.mismatches.iter().all(|mismatch| mismatch.cause == Origin::External), "{report:#?}");
+    assert_eq!(report.conformance, Some(true), "{report:#?}");
 }
 
 /// Test 36, AOS-89: the outside sees the keys it knows; what nothing recognises is repeated only by name.
