@@ -1,10 +1,12 @@
 //! What is kept of the runs of every agent, in bytes: their journals, and the outputs beside them.
 //!
 //! The sums are read from the index when somebody first asks, and kept up from then on: no write is under way while they
-//! are read, so that each is counted once. Nothing beside the index has to survive a crash.
+//! are read, so that each is counted once. A write of which nobody knows whether it took place counts until the journal
+//! has told: when the run is written to again, or when somebody asks for the sum of its agent. So an outage has no more
+//! read than the ends of the journals that it touched. Nothing beside the index has to survive a crash.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use macp_ledger::{Filter, Head, Store};
 use serde::Deserialize;
@@ -26,13 +28,35 @@ pub(super) struct Kept {
 }
 
 #[derive(Debug, Default)]
-struct Sums(Mutex<BTreeMap<String, u64>>);
+struct Sums(Mutex<Counted>);
+
+#[derive(Debug, Default)]
+struct Counted {
+    by_agent: BTreeMap<String, u64>,
+    /// By run: a journal has one writer, and that one waits for what it wrote.
+    doubts: BTreeMap<Arc<str>, Doubt>,
+}
+
+/// A write that is counted and may not have taken place.
+#[derive(Clone, Debug)]
+struct Doubt {
+    agent_id: String,
+    bytes: u64,
+    after: u64,
+}
 
 /// Whose bytes a write adds to, and how many.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weight<'a> {
     pub(crate) agent_id: &'a str,
     pub(crate) bytes: u64,
+}
+
+/// Which entries a write adds: those of a run after a place.
+#[derive(Clone, Debug)]
+pub(super) struct Entries {
+    pub(super) run_id: Arc<str>,
+    pub(super) after: u64,
 }
 
 /// A write under way, during which nobody reads the sums from the index.
@@ -47,57 +71,110 @@ impl Kept {
             Err(_read_just_now) => Writing(self.sums.read().await),
         }
     }
-
-    /// Has the sums read again, where nobody knows whether a write took place.
-    pub(super) async fn forget(&self) {
-        *self.sums.write().await = None;
-    }
 }
 
 impl Writing<'_> {
-    /// Counts what is handed to the writer.
-    pub(super) fn add(&self, Weight { agent_id, bytes }: Weight<'_>) {
+    /// Counts entries that are handed to the writer. Where they begin tells whether the ones before them are there.
+    pub(super) fn add(&self, entries: &Entries, weight: Weight<'_>) {
         if let Some(sums) = &*self.0 {
-            sums.change(agent_id, |sum| sum.saturating_add(bytes));
+            let mut counted = sums.counted();
+            counted.settle(&entries.run_id, entries.after);
+            counted.add(weight);
         }
     }
 
     /// Takes back what the store refused.
-    pub(super) fn take_back(&self, Weight { agent_id, bytes }: Weight<'_>) {
+    pub(super) fn take_back(&self, weight: Weight<'_>) {
         if let Some(sums) = &*self.0 {
-            sums.change(agent_id, |sum| sum.saturating_sub(bytes));
+            sums.counted().take_back(weight);
+        }
+    }
+
+    /// Notes that nobody knows whether entries were written that are counted.
+    pub(super) fn doubt(&self, entries: Entries, Weight { agent_id, bytes }: Weight<'_>) {
+        if let Some(sums) = &*self.0 {
+            let doubt = Doubt { agent_id: agent_id.to_owned(), bytes, after: entries.after };
+            sums.counted().doubts.insert(entries.run_id, doubt);
         }
     }
 }
 
 impl Sums {
-    fn change(&self, agent_id: &str, change: impl FnOnce(u64) -> u64) {
-        let mut sums = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match sums.get_mut(agent_id) {
-            Some(sum) => *sum = change(*sum),
-            None => drop(sums.insert(agent_id.to_owned(), change(0))),
+    fn counted(&self) -> MutexGuard<'_, Counted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counted {
+    fn add(&mut self, Weight { agent_id, bytes }: Weight<'_>) {
+        match self.by_agent.get_mut(agent_id) {
+            Some(sum) => *sum = sum.saturating_add(bytes),
+            None => drop(self.by_agent.insert(agent_id.to_owned(), bytes)),
+        }
+    }
+
+    fn take_back(&mut self, Weight { agent_id, bytes }: Weight<'_>) {
+        if let Some(sum) = self.by_agent.get_mut(agent_id) {
+            *sum = sum.saturating_sub(bytes);
         }
     }
 
     fn of(&self, agent_id: &str) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(agent_id).copied().unwrap_or_default()
+        self.by_agent.get(agent_id).copied().unwrap_or_default()
+    }
+
+    /// Ends a doubt, given where the journal of the run ends.
+    fn settle(&mut self, run_id: &str, end: u64) {
+        if let Some(Doubt { agent_id, bytes, after }) = self.doubts.remove(run_id)
+            && end <= after
+        {
+            self.take_back(Weight { agent_id: &agent_id, bytes });
+        }
+    }
+
+    /// Runs of an agent with a write in doubt; hardly ever any.
+    fn in_doubt(&self, agent_id: &str) -> Vec<Arc<str>> {
+        let of_agent = self.doubts.iter().filter(|(_, doubt)| doubt.agent_id == agent_id);
+        of_agent.map(|(run_id, _)| Arc::clone(run_id)).collect()
     }
 }
 
 impl RunStore {
-    /// Bytes that are kept of an agent's runs. The first to ask waits for the index to be read.
+    /// Bytes that are kept of an agent's runs.
     pub(crate) async fn kept_by(&self, agent_id: &str) -> Result<u64, StoreError> {
-        let kept = &self.shared.kept;
-        if let Some(sums) = &*kept.sums.read().await {
-            return Ok(sums.of(agent_id));
-        }
-        let mut sums = kept.sums.write().await;
-        if let Some(sums) = &*sums {
-            return Ok(sums.of(agent_id));
-        }
-        let counted = self.blocking(count).await?;
-        Ok(sums.insert(counted).of(agent_id))
+        Ok(self.sums_for(agent_id).await?.counted().of(agent_id))
     }
+
+    /// The sums, without a doubt about an agent's. The first to ask waits for the index to be read.
+    async fn sums_for(&self, agent_id: &str) -> Result<RwLockReadGuard<'_, Sums>, StoreError> {
+        let kept = &self.shared.kept;
+        if let Ok(sums) = RwLockReadGuard::try_map(kept.sums.read().await, Option::as_ref)
+            && sums.counted().in_doubt(agent_id).is_empty()
+        {
+            return Ok(sums);
+        }
+        let mut held = kept.sums.write().await;
+        let sums = match &mut *held {
+            Some(sums) => sums,
+            unread => unread.insert(self.blocking(count).await?),
+        };
+        let in_doubt = sums.counted().in_doubt(agent_id);
+        if !in_doubt.is_empty() {
+            for (run_id, end) in self.blocking(move |store| ends(store, in_doubt)).await? {
+                sums.counted().settle(&run_id, end);
+            }
+        }
+        Ok(RwLockReadGuard::map(held.downgrade(), |sums| sums.as_ref().expect("they were read above")))
+    }
+}
+
+/// Where journals end; at 0 where there is none.
+fn ends(store: &dyn Store, run_ids: Vec<Arc<str>>) -> Result<Vec<(Arc<str>, u64)>, StoreError> {
+    let end = |run_id: Arc<str>| {
+        let end = store.head(&run_id)?.map_or(0, |head| head.sequence);
+        Ok((run_id, end))
+    };
+    run_ids.into_iter().map(end).collect()
 }
 
 /// What is read of an index row.
@@ -113,7 +190,7 @@ struct Row {
 /// Sums up the index. It is up to date for runs that have ended, and those under way are few. A row that cannot be read
 /// says nothing of whose run it is: it counts to nobody, since no agent may be kept from its work by the run of another.
 fn count(store: &dyn Store) -> Result<Sums, StoreError> {
-    let sums = Sums::default();
+    let mut counted = Counted::default();
     let mut after: Option<String> = None;
     loop {
         let heads = store.list(after.as_deref(), ROWS_AT_ONCE, Filter::All)?;
@@ -127,11 +204,11 @@ fn count(store: &dyn Store) -> Result<Sums, StoreError> {
                 }
             };
             let journal = if head.open { journal_bytes(store, head)? } else { row.journal_bytes };
-            sums.change(&row.agent_id, |sum| sum.saturating_add(journal).saturating_add(row.output_bytes));
+            counted.add(Weight { agent_id: &row.agent_id, bytes: journal.saturating_add(row.output_bytes) });
         }
         match heads.last() {
             Some(last) if heads.len() == ROWS_AT_ONCE => after = Some(last.session_id.to_string()),
-            _ => return Ok(sums),
+            _ => return Ok(Sums(Mutex::new(counted))),
         }
     }
 }

@@ -55,8 +55,8 @@ pub use self::settlements::{Outcome, Settlement, Settlements};
 pub use self::summary::{Status, Summary};
 pub use self::watch::Watch;
 
-use self::kept::Kept as KeptBytes;
 pub(crate) use self::kept::Weight;
+use self::kept::{Entries, Kept as KeptBytes};
 use self::watch::Watchers;
 use self::writer::Job;
 
@@ -240,19 +240,17 @@ impl RunStore {
         weight: Weight<'_>,
     ) -> Result<Result<(), AppendError>, JournalError> {
         let writing = self.shared.kept.writing().await;
+        let entries = Entries { run_id: Arc::clone(&append.session_id), after: append.expected_sequence };
         let jobs = self.shared.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let (answer, answered) = oneshot::channel();
         let jobs = jobs.ok_or(JournalError::Closed)?;
         jobs.send(Job::Append(append, answer)).await.map_err(|_| JournalError::Closed)?;
-        writing.add(weight);
+        writing.add(&entries, weight);
         let written = answered.await.map_err(|_| JournalError::Closed);
         match &written {
             Ok(Ok(())) => {}
             Ok(Err(AppendError::Conflict { .. })) => writing.take_back(weight),
-            Ok(Err(AppendError::Failed(_))) | Err(_) => {
-                drop(writing);
-                self.shared.kept.forget().await;
-            }
+            Ok(Err(AppendError::Failed(_))) | Err(_) => writing.doubt(entries, weight),
         }
         written
     }

@@ -1,9 +1,10 @@
 //! AOS-36: what may be kept of an agent's runs is bounded, and what is beyond is refused where a replay refuses it too.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use macp_ledger::{Append, IndexUpdate};
-use macp_plan::executor::{AgentLimits, Executor};
+use macp_plan::executor::{AgentLimits, Executor, Start};
 use macp_plan::export::{self, Exporter};
 use macp_plan::store::Status;
 use macp_plan_core::journal::{Body, LimiterVerdict};
@@ -11,7 +12,7 @@ use macp_plan_core::testkit::{plan, step};
 use serde_json::{Value, json};
 
 use super::stores::{Failing, Writes};
-use super::world::{World, begin, codes, ended, step_of};
+use super::world::{World, begin, codes, ended, frozen, step_of};
 
 const FULL: &str = "ERR_STORAGE_QUOTA_EXCEEDED";
 
@@ -175,7 +176,7 @@ async fn imported_runs_count() {
     }
 }
 
-/// A write of which nobody knows whether it took place has the sums read again.
+/// A write of which nobody knows whether it took place is counted as it turned out, and nobody reads the index again.
 #[tokio::test(start_paused = true)]
 async fn an_uncertain_write_is_counted_as_it_turned_out() {
     for how in [Writes::Fail, Writes::StoreAndFail] {
@@ -183,6 +184,8 @@ async fn an_uncertain_write_is_counted_as_it_turned_out() {
         let world = with_quota(World::over(failing.clone()), 10_000_000);
         let executor = world.executor();
         run(&executor, returning("a", 1, 100)).await;
+        let listed = failing.listed.load(Ordering::SeqCst);
+        // Both the answer and the end of a run.
         let mut waiting = returning("a", 2, 0);
         waiting["steps"][0]["parameters"] = json!({"script": "gate"});
         let waits = begin(&executor, waiting).await;
@@ -190,11 +193,49 @@ async fn an_uncertain_write_is_counted_as_it_turned_out() {
         failing.fail_next_append(how);
         world.stage.gate.add_permits(1);
         ended(&executor, &waits).await;
+        // And its very beginning.
+        failing.fail_next_append(how);
+        let start = Start::execute(frozen(returning("a", 3, 100)), "tester");
+        assert!(executor.start_as("r-3".to_owned(), start).await.is_err());
+        if how == Writes::StoreAndFail {
+            ended(&executor, "r-3").await;
+        }
+        assert_eq!(failing.listed.load(Ordering::SeqCst), listed);
         let kept = held(&world);
-        let run_id = run(&executor, returning("a", 3, 100)).await.run_id;
+        let run_id = run(&executor, returning("a", 4, 100)).await.run_id;
         let started = executor.runs().load(&run_id).await.unwrap().unwrap().entries[0].text.len() as u64;
         assert_eq!(counted(&executor, &run_id).await, kept + started);
+        assert_eq!(failing.refused(), 2);
     }
+}
+
+/// While nothing can be written, what is tried again is counted once, and the index is left alone.
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_not_counted_over_and_over() {
+    let failing = Failing::over(std::sync::Arc::new(macp_ledger::MemoryStore::new()));
+    let world = with_quota(World::over(failing.clone()), 10_000_000);
+    let executor = world.executor();
+    let mut waiting = returning("a", 1, 0);
+    waiting["steps"][0]["parameters"] = json!({"script": "gate"});
+    let waits = begin(&executor, waiting).await;
+    world.stage.wait_for_calls(1).await;
+    let listed = failing.listed.load(Ordering::SeqCst);
+    failing.set(Writes::FailEntries);
+    world.stage.gate.add_permits(1);
+    while failing.refused() < 20 {
+        let start = Start::execute(frozen(returning("b", 2, 100)), "tester");
+        assert!(executor.start(start).await.is_err());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    failing.set(Writes::Work);
+    ended(&executor, &waits).await;
+    let kept = held(&world);
+    for (agent_id, kept) in [("a", kept), ("b", 0)] {
+        let run_id = run(&executor, returning(agent_id, 3, 100)).await.run_id;
+        let started = executor.runs().load(&run_id).await.unwrap().unwrap().entries[0].text.len() as u64;
+        assert_eq!(counted(&executor, &run_id).await, kept + started, "{agent_id}");
+    }
+    assert_eq!(failing.listed.load(Ordering::SeqCst), listed + 1, "by this test alone");
 }
 
 /// One damaged row stops nobody: neither whoever wants to begin, nor an answer that was paid for.

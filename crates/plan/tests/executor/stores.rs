@@ -20,6 +20,8 @@ pub(crate) enum Writes {
     StoreAndFail,
     /// Entries are stored, documents are not.
     FailDocuments,
+    /// Documents are stored, entries are not.
+    FailEntries,
 }
 
 /// Around another store.
@@ -29,6 +31,8 @@ pub(crate) struct Failing {
     /// Writes, entries and documents alike, after which none works any more.
     pub(crate) left: AtomicUsize,
     refused: AtomicUsize,
+    /// How often the index was listed.
+    pub(crate) listed: AtomicUsize,
     death: Mutex<Death>,
     next_append: Mutex<Option<Writes>>,
 }
@@ -55,7 +59,7 @@ impl Failing {
         let (left, refused) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
         let death = Mutex::new(Death::None);
         let (writes, next_append) = (Mutex::new(Writes::Work), Mutex::new(None));
-        Arc::new(Self { inner, writes, left, refused, death, next_append })
+        Arc::new(Self { inner, writes, left, refused, listed: AtomicUsize::new(0), death, next_append })
     }
 
     /// A store that lasts for so many writes.
@@ -130,7 +134,7 @@ impl Around for Failing {
                 }
                 results
             }
-            Writes::Fail => {
+            Writes::Fail | Writes::FailEntries => {
                 self.refused.fetch_add(1, Ordering::SeqCst);
                 vec![Err(Self::failure().into()); batch.len()]
             }
@@ -153,7 +157,7 @@ impl Around for Failing {
             return Err(Self::failure());
         }
         match self.writes() {
-            Writes::Work => {
+            Writes::Work | Writes::FailEntries => {
                 let outcome = self.inner.put_document(kind, key, bytes, mode);
                 if self.unheard() { Err(Self::failure()) } else { outcome }
             }
@@ -176,6 +180,7 @@ impl Around for Failing {
 
     fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure> {
         self.alive()?;
+        self.listed.fetch_add(1, Ordering::SeqCst);
         self.inner.list(after, limit, filter)
     }
 

@@ -73,7 +73,8 @@ impl Drive<'_> {
     }
 
     /// Why so many bytes more are beyond what may be kept of the agent's runs, if they are. What was looked up before the
-    /// call is there: only a write that failed meanwhile has it read again, and the answer waits for that.
+    /// call is there: only of a write that failed meanwhile it is asked whether it took place, and the answer waits for
+    /// that.
     async fn beyond_quota(&mut self, bytes: u64) -> Driven<Option<String>> {
         let mut patience = Patience::default();
         loop {
@@ -89,7 +90,8 @@ impl Drive<'_> {
         }
     }
 
-    /// The same, asked once. Constant work: the sums are kept up with every write.
+    /// The same, asked once. The sums are kept up with every write, so that only the very first to ask has the index
+    /// read; and only writes of the agent's that failed since it was last asked have the ends of their journals looked up.
     pub(super) async fn quota(&self, bytes: u64) -> Result<Option<String>, StoreError> {
         let Some(kept_max) = self.shared.settings.agent.kept_bytes_max else { return Ok(None) };
         let agent_id = &self.machine.plan().plan.agent_id;
