@@ -49,6 +49,13 @@ pub(super) struct Refusal {
     pub(super) finding: AdmissionFinding,
 }
 
+/// Nothing more may be kept of an agent's runs: a quota that is reached is used up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Full {
+    pub(super) kept: u64,
+    pub(super) kept_max: u64,
+}
+
 /// One limit in force, with what counts against it beside the run that asks.
 struct Limit {
     span: Span,
@@ -132,6 +139,13 @@ impl Shared {
             book.reserve(run_id, agent_id, day, cost::microcents(context.budget_cents));
         }
         Ok(Admitted { limits: told, refusal })
+    }
+
+    /// Whether what may be kept of an agent's runs is used up.
+    pub(super) async fn used_up(&self, agent_id: &str) -> Result<Option<Full>, StoreError> {
+        let Some(kept_max) = self.settings.agent.kept_bytes_max else { return Ok(None) };
+        let kept = self.runs.kept_by(agent_id).await?;
+        Ok((kept >= kept_max).then_some(Full { kept, kept_max }))
     }
 
     /// Counts what a run cost, once its journal tells that it has ended.

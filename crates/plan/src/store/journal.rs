@@ -57,7 +57,6 @@ impl Journal {
             entries.push(Sealed::seal(&mut chain, body)?);
         }
         let journal_bytes = sealed::bytes(&entries);
-        let added = journal_bytes.saturating_add(self.output_bytes.saturating_sub(summary.output_bytes));
         changed |= self.output_bytes != summary.output_bytes;
         summary.journal_bytes = summary.journal_bytes.saturating_add(journal_bytes);
         summary.output_bytes = self.output_bytes;
@@ -69,7 +68,8 @@ impl Journal {
             index: summary.index(changed),
         };
         self.lost = true;
-        let weight = Weight { agent_id: &summary.agent_id, bytes: added };
+        // Outputs were counted when they were kept.
+        let weight = Weight { agent_id: &summary.agent_id, bytes: journal_bytes };
         self.store.write(append, weight).await?.map_err(|error| self.failed(error))?;
         self.lost = false;
         self.chain = chain;
@@ -89,7 +89,7 @@ impl Journal {
         &self.run_id
     }
 
-    /// Says what the outputs of the run take that are kept apart, for the next append to count.
+    /// Says what the outputs of the run take that are kept apart, for the next append to put into the index.
     pub(crate) fn set_output_bytes(&mut self, bytes: u64) {
         self.output_bytes = bytes;
     }

@@ -145,6 +145,31 @@ impl RunStore {
         Ok(self.sums_for(agent_id).await?.counted().of(agent_id))
     }
 
+    /// Counts bytes to an agent that are about to be kept, or says what is kept if there is no room for them. Of those
+    /// that come together each sees the others.
+    pub(crate) async fn reserve(&self, weight: Weight<'_>, kept_max: u64) -> Result<Option<u64>, StoreError> {
+        let sums = self.sums_for(weight.agent_id).await?;
+        let mut counted = sums.counted();
+        let kept = counted.of(weight.agent_id);
+        if kept.saturating_add(weight.bytes) > kept_max {
+            return Ok(Some(kept));
+        }
+        counted.add(weight);
+        Ok(None)
+    }
+
+    /// Counts bytes that are kept already.
+    pub(crate) async fn count_kept(&self, weight: Weight<'_>) {
+        if let Some(sums) = &*self.shared.kept.writing().await.0 {
+            sums.counted().add(weight);
+        }
+    }
+
+    /// Takes back what was counted and is not kept after all.
+    pub(crate) async fn give_back(&self, weight: Weight<'_>) {
+        self.shared.kept.writing().await.take_back(weight);
+    }
+
     /// The sums, without a doubt about an agent's. The first to ask waits for the index to be read.
     async fn sums_for(&self, agent_id: &str) -> Result<RwLockReadGuard<'_, Sums>, StoreError> {
         let kept = &self.shared.kept;

@@ -120,6 +120,44 @@ async fn an_output_beyond_the_quota_is_not_kept() {
     assert!(world.store.documents("aos.body", None, 10).unwrap().is_empty());
 }
 
+/// Of answers that come together, each finds the room that the others have left.
+#[tokio::test]
+async fn no_two_answers_are_kept_in_the_same_room() {
+    for world in World::both() {
+        let world = with_quota(world, 50_000);
+        let executor = world.executor();
+        let mut runs = Vec::new();
+        for number in 1..=3 {
+            let mut value = returning("a", number, 0);
+            value["steps"][0]["parameters"] = json!({"script": "gate 30000"});
+            runs.push(begin(&executor, value).await);
+        }
+        world.stage.wait_for_calls(3).await;
+        world.stage.gate.add_permits(3);
+        let mut ends = Vec::new();
+        for run_id in &runs {
+            ends.push(codes(&ended(&executor, run_id).await)[0].1.to_owned());
+        }
+        ends.sort();
+        assert_eq!(ends, [FULL, FULL, "OK_HTTP_CALL"]);
+        // Three answers that are the same are one body, and would be three if they were not.
+        assert!(held(&world) < 50_000, "{}", held(&world));
+    }
+}
+
+/// What was counted and then could not be kept is not counted.
+#[tokio::test]
+async fn an_answer_that_cannot_be_kept_takes_no_room() {
+    let world = with_quota(World::memory(), 1_000_000_000);
+    let executor = world.executor();
+    let result = run(&executor, returning("a", 1, 64 * 1_024 * 1_024)).await;
+    assert_ne!(result.status, Status::Succeeded, "{result:?}");
+    let kept = held(&world);
+    let run_id = run(&executor, returning("a", 2, 1)).await.run_id;
+    let started = executor.runs().load(&run_id).await.unwrap().unwrap().entries[0].text.len() as u64;
+    assert_eq!(counted(&executor, &run_id).await, kept + started);
+}
+
 /// What is counted is what is there: while it grows, after a restart, and with a run that was under way then.
 #[tokio::test]
 async fn what_is_counted_is_what_is_kept() {

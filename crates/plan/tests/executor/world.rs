@@ -132,7 +132,10 @@ impl Actor {
         }
         self.stage.arrived.add_permits(1);
         let number = |text: &str| text.trim().parse::<u64>().unwrap();
-        if let Some(bytes) = word.strip_prefix("large ") {
+        if word.starts_with("gate ") {
+            self.stage.gate.acquire().await.unwrap().forget();
+        }
+        if let Some(bytes) = word.strip_prefix("large ").or_else(|| word.strip_prefix("gate ")) {
             let text = "x".repeat(usize::try_from(number(bytes)).unwrap());
             return Observation::success(json!({"text": text}), "large");
         }

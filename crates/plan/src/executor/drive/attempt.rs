@@ -13,9 +13,6 @@ use super::{Broken, Drive, Driven};
 use crate::executor::dispatch::{self, Dispatch};
 use crate::executor::spending::Refusal;
 
-/// The room that must be left before anything is called: a quota that is reached is used up.
-const LEAST_BYTES: u64 = 1;
-
 impl Drive<'_> {
     /// Checks the plan as a whole, and whether its agent may have another run (AOS-68, AOS-19).
     pub(super) async fn admit(&mut self) -> Driven<()> {
@@ -48,7 +45,7 @@ impl Drive<'_> {
 
     /// Asks whether a call may go now. Where there is no room for what it would leave behind, it may not.
     pub(super) async fn limit(&mut self, step_id: String, attempt: u32) -> Driven<()> {
-        let full = match self.quota(LEAST_BYTES).await {
+        let full = match self.used_up().await {
             Ok(full) => full,
             Err(_) if self.shared.is_stopping() => return Err(Broken::Stopping),
             Err(error) => {

@@ -11,8 +11,9 @@ use serde_json::Value;
 
 use super::{Broken, Drive, Driven, Patience};
 use crate::executor::Stopping;
+use crate::executor::spending::Full;
 use crate::skills::document;
-use crate::store::{Kept, StoreError, bodies, read};
+use crate::store::{Kept, StoreError, Weight, bodies, read};
 
 /// What the outputs of a run take that are kept apart. Not known yet where an earlier process may have kept some.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ impl Drive<'_> {
         } else if taken.saturating_add(bytes) > bytes_max {
             Some(format!("outputs of one run have room for {bytes_max}"))
         } else {
-            self.beyond_quota(bytes).await?
+            self.reserve(bytes).await?
         };
         if let Some(why) = refused {
             let told = format!("its output of {bytes} bytes is not kept: {why}");
@@ -46,6 +47,9 @@ impl Drive<'_> {
                 Ok(kept)
             }
             Err(error) => {
+                if is_apart && self.shared.settings.agent.kept_bytes_max.is_some() {
+                    self.shared.runs.give_back(self.weight(bytes)).await;
+                }
                 let cause = match error {
                     StoreError::TooLarge { .. } => Cause::AnswerTooLarge,
                     StoreError::NotCanonical { .. } => Cause::OutputMismatch,
@@ -63,6 +67,11 @@ impl Drive<'_> {
         }
         let run_id = self.journal.run_id().to_owned();
         let taken = self.shared.runs.blocking(move |store| taken(store, &run_id)).await?;
+        // A run that began before outputs were counted has less in the index than it has kept.
+        let uncounted = taken.saturating_sub(self.journal.summary().output_bytes);
+        if uncounted > 0 {
+            self.shared.runs.count_kept(self.weight(uncounted)).await;
+        }
         self.fill(taken);
         Ok(())
     }
@@ -72,14 +81,15 @@ impl Drive<'_> {
         self.journal.set_output_bytes(taken);
     }
 
-    /// Why so many bytes more are beyond what may be kept of the agent's runs, if they are. What was looked up before the
-    /// call is there: only of a write that failed meanwhile it is asked whether it took place, and the answer waits for
-    /// that.
-    async fn beyond_quota(&mut self, bytes: u64) -> Driven<Option<String>> {
+    /// Counts an answer to its agent before it is kept, so that no other takes the same room; or says why there is none.
+    /// What was looked up before the call is there: only of a write that failed meanwhile it is asked whether it took
+    /// place, and the answer waits for that.
+    async fn reserve(&mut self, bytes: u64) -> Driven<Option<String>> {
+        let Some(kept_max) = self.shared.settings.agent.kept_bytes_max else { return Ok(None) };
         let mut patience = Patience::default();
         loop {
-            match self.quota(bytes).await {
-                Ok(refused) => return Ok(refused),
+            match self.shared.runs.reserve(self.weight(bytes), kept_max).await {
+                Ok(short) => return Ok(short.map(|kept| self.beyond(kept, kept_max))),
                 Err(error @ StoreError::Failure(_)) => tracing::error!(%error, "an answer waits for the store"),
                 Err(error) => return Err(error.into()),
             }
@@ -90,14 +100,21 @@ impl Drive<'_> {
         }
     }
 
-    /// The same, asked once. The sums are kept up with every write, so that only the very first to ask has the index
-    /// read; and only writes of the agent's that failed since it was last asked have the ends of their journals looked up.
-    pub(super) async fn quota(&self, bytes: u64) -> Result<Option<String>, StoreError> {
-        let Some(kept_max) = self.shared.settings.agent.kept_bytes_max else { return Ok(None) };
+    /// Why nothing more may be kept of the agent's runs, if that is so. The sums are kept up with every write, so that only
+    /// the very first to ask has the index read; and only writes of the agent's that failed since it was last asked have
+    /// the ends of their journals looked up.
+    pub(super) async fn used_up(&self) -> Result<Option<String>, StoreError> {
         let agent_id = &self.machine.plan().plan.agent_id;
-        let kept = self.shared.runs.kept_by(agent_id).await?;
-        let is_beyond = kept.saturating_add(bytes) > kept_max;
-        Ok(is_beyond.then(|| format!("{kept} bytes are kept of the runs of `{agent_id}`, which may keep {kept_max}")))
+        Ok(self.shared.used_up(agent_id).await?.map(|Full { kept, kept_max }| self.beyond(kept, kept_max)))
+    }
+
+    fn beyond(&self, kept: u64, kept_max: u64) -> String {
+        let agent_id = &self.machine.plan().plan.agent_id;
+        format!("{kept} bytes are kept of the runs of `{agent_id}`, which may keep {kept_max}")
+    }
+
+    fn weight(&self, bytes: u64) -> Weight<'_> {
+        Weight { agent_id: &self.machine.plan().plan.agent_id, bytes }
     }
 }
 
