@@ -81,7 +81,7 @@ pub(super) fn of_start(error: &StartError) -> Status {
         StartError::RequestReused { .. } => refused(Code::RequestReused, error.to_string()),
         StartError::NoRun(run_id) => run_not_found(run_id),
         StartError::NoStep(_) => refused(Code::InvalidRequest, error.to_string()),
-        StartError::Unrepeatable { .. } => refused(Code::PlanRefused, error.to_string()),
+        StartError::Unrepeatable { .. } | StartError::NoRoom { .. } => refused(Code::PlanRefused, error.to_string()),
         StartError::OtherPlan { .. }
         | StartError::NotFinished(_)
         | StartError::Succeeded { .. }

@@ -11,6 +11,11 @@ use crate::store::{JournalError, StoreError};
 pub enum StartError {
     #[error("{limit} runs are at work, which is as many as there may be; try again")]
     Overloaded { limit: usize },
+    #[error(
+        "ERR_STORAGE_QUOTA_EXCEEDED: {kept} bytes are kept of the runs of the agent `{agent_id}`, which may keep \
+         {kept_max}, so that nothing was started; have the limit raised, or keep its runs in another store"
+    )]
+    NoRoom { agent_id: String, kept: u64, kept_max: u64 },
     #[error("the executor is shutting down; try again after the restart")]
     Stopping,
     #[error("request {request_id:?} was used for another start, which became run {run_id:?}; choose another id")]

@@ -8,7 +8,8 @@ use macp_plan_core::machine::{Machine, Pinned};
 use macp_plan_core::plan::FrozenPlan;
 use serde_json::json;
 
-use super::desk::{Full, Place};
+use super::desk::{self, Place};
+use super::spending::Full;
 use super::{Executor, Shared, StartError, detached};
 use crate::store::{JournalError, Registered, Run, RunId, StartRequest};
 
@@ -75,7 +76,8 @@ pub struct Started {
 
 impl Executor {
     /// Starts a run; it is durable and at work when this returns. A plan that cannot run here becomes a run that is
-    /// rejected, with every finding.
+    /// rejected, with every finding. Where nothing more may be kept of its agent's runs, such a run would be more to keep:
+    /// there is none, unless a session committed to the plan, which gives one run for a commitment and an epoch at most.
     pub async fn start(&self, start: Start) -> Result<Started, StartError> {
         self.start_as(RunId::new(self.shared.runs.now_ms()).into_string(), start).await
     }
@@ -87,6 +89,13 @@ impl Executor {
             return Err(StartError::Stopping);
         }
         let related = shared.related(&start).await?;
+        let agent_id = &start.plan.plan.agent_id;
+        if start.session.is_none()
+            && let Some(Full { kept, kept_max }) = shared.used_up(agent_id).await?
+        {
+            let refused = StartError::NoRoom { agent_id: agent_id.clone(), kept, kept_max };
+            return shared.known(run_id, &start).await?.ok_or(refused);
+        }
         let run_id = shared.named(run_id, &start).await?;
         let Some(place) = shared.place(&run_id, &start.plan.plan.agent_id).await? else {
             return Ok(Started { run_id, existing: true });
@@ -121,10 +130,25 @@ impl Shared {
         }
     }
 
+    /// The run that a start has led to before, if it has. Nothing is written to find out.
+    async fn known(&self, run_id: String, start: &Start) -> Result<Option<Started>, StartError> {
+        let mut run_id = run_id;
+        if let Some(request) = asked(start) {
+            let request_id = request.request_id.clone();
+            match self.runs.requests().find(request).await? {
+                Registered::New => {}
+                Registered::Same { run_id: earlier } => run_id = earlier,
+                Registered::Differs { run_id } => return Err(StartError::RequestReused { request_id, run_id }),
+            }
+        }
+        let is_there = self.runs.summary(&run_id).await?.is_some();
+        Ok(is_there.then_some(Started { run_id, existing: true }))
+    }
+
     /// The name of the run that answers a start: that of the first time it was asked for.
     async fn named(&self, run_id: String, start: &Start) -> Result<String, StartError> {
-        let Some(request_id) = start.request_id.clone() else { return Ok(run_id) };
-        let request = StartRequest { sender: start.by.clone(), request_id: request_id.clone(), digest: request(start) };
+        let Some(request) = asked(start) else { return Ok(run_id) };
+        let request_id = request.request_id.clone();
         match self.runs.requests().register(request, &run_id).await? {
             Registered::New => Ok(run_id),
             // It may not exist yet: whoever chose the name may have been stopped before creating the run.
@@ -143,7 +167,7 @@ impl Shared {
             }
             match self.desk.enter(run_id, agent_id, limit) {
                 Ok(Some(place)) => return Ok(Some(place)),
-                Err(Full) => return Err(StartError::Overloaded { limit }),
+                Err(desk::Full) => return Err(StartError::Overloaded { limit }),
                 // Someone else is about to create it: soon it is there, or the place is free again. The sender of
                 // changes lives as long as the desk.
                 Ok(None) => {
@@ -221,6 +245,12 @@ impl Shared {
     fn namespace_of(&self, agent_id: &str) -> String {
         format!("{}/{agent_id}", self.settings.namespace)
     }
+}
+
+/// The request that a start answers, if it has a name.
+fn asked(start: &Start) -> Option<StartRequest> {
+    let request_id = start.request_id.clone()?;
+    Some(StartRequest { sender: start.by.clone(), request_id, digest: request(start) })
 }
 
 /// What makes two requests the same.

@@ -120,20 +120,42 @@ struct Request {
     run_id: String,
 }
 
+impl StartRequest {
+    fn key(&self) -> String {
+        key(&[&self.sender, &self.request_id])
+    }
+}
+
 impl Requests {
+    /// What [`Requests::register`] would say of a request, which is not noted.
+    pub async fn find(&self, request: StartRequest) -> Result<Registered, StoreError> {
+        blocking(&self.store, move |store| {
+            let found: Option<Request> = get(store, REQUESTS, &request.key())?;
+            Ok(found.map_or(Registered::New, |earlier| earlier.answers(&request.digest)))
+        })
+        .await
+    }
+
     /// Notes that `run_id` answers a request, unless another run does. Durable when it returns.
     pub async fn register(&self, request: StartRequest, run_id: &str) -> Result<Registered, StoreError> {
         let run_id = run_id.to_owned();
         blocking(&self.store, move |store| {
-            let key = key(&[&request.sender, &request.request_id]);
+            let key = request.key();
             let StartRequest { sender, request_id, digest } = request;
             let document = Request { sender, request_id, digest, run_id };
             Ok(match put_if_absent(store, REQUESTS, &key, &document)? {
                 None => Registered::New,
-                Some(Request { run_id, digest, .. }) if digest == document.digest => Registered::Same { run_id },
-                Some(Request { run_id, .. }) => Registered::Differs { run_id },
+                Some(earlier) => earlier.answers(&document.digest),
             })
         })
         .await
+    }
+}
+
+impl Request {
+    /// What this means for a request of the same name.
+    fn answers(self, digest: &Digest) -> Registered {
+        let run_id = self.run_id;
+        if self.digest == *digest { Registered::Same { run_id } } else { Registered::Differs { run_id } }
     }
 }

@@ -4,15 +4,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use macp_ledger::{Append, IndexUpdate};
-use macp_plan::executor::{AgentLimits, Executor, Start};
+use macp_plan::executor::{AgentLimits, Executor, Start, StartError};
 use macp_plan::export::{self, Exporter};
 use macp_plan::store::Status;
-use macp_plan_core::journal::{Body, LimiterVerdict};
+use macp_plan_core::journal::{Body, LimiterVerdict, SessionLink};
 use macp_plan_core::testkit::{plan, step};
 use serde_json::{Value, json};
 
 use super::stores::{Failing, Writes};
-use super::world::{World, begin, codes, ended, frozen, step_of};
+use super::world::{World, begin, codes, contents, ended, frozen, step_of};
 
 const FULL: &str = "ERR_STORAGE_QUOTA_EXCEEDED";
 
@@ -55,31 +55,72 @@ fn held(world: &World) -> u64 {
     bytes + outputs.iter().map(|output| output.bytes.len() as u64).sum::<u64>()
 }
 
+/// Starts plans of an agent until there is no room for another, and gives the number of the last.
+async fn fill(executor: &Executor, agent_id: &str) -> u32 {
+    for number in 0..10 {
+        let mut start = Start::execute(frozen(returning(agent_id, number, 10_000)), "tester");
+        start.request_id = Some(format!("request {number}"));
+        match executor.start(start).await {
+            Ok(started) => assert_eq!(ended(executor, &started.run_id).await.status, Status::Succeeded),
+            Err(StartError::NoRoom { kept, kept_max, .. }) => {
+                assert!(kept >= kept_max);
+                return number;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("ten runs are more than there is room for");
+}
+
+/// A run that is rejected is kept like any other; so there is none, however often it is asked for.
 #[tokio::test(start_paused = true)]
-async fn a_run_of_an_agent_without_room_is_rejected() {
+async fn nothing_is_started_and_kept_for_an_agent_without_room() {
     for world in World::both() {
         let world = with_quota(world, 40_000);
         let executor = world.executor();
-        let mut refused = None;
-        for number in 0..10 {
-            let result = run(&executor, returning("full", number, 10_000)).await;
-            let is_full = counted(&executor, &result.run_id).await >= 40_000;
-            assert_eq!(result.status == Status::Rejected, is_full, "{result:?}");
-            refused = is_full.then_some(result);
-            if is_full {
-                break;
-            }
+        let last = fill(&executor, "full").await;
+        let before = contents(&*world.store);
+        for _ in 0..3 {
+            let mut start = Start::execute(frozen(returning("full", last, 10_000)), "tester");
+            start.request_id = Some(format!("request {last}"));
+            let error = executor.start(start).await.expect_err("must be refused").to_string();
+            assert!(error.starts_with(FULL) && error.contains("may keep 40000"), "{error}");
         }
-        let refused = refused.expect("ten runs are more than there is room for");
-        assert_eq!((refused.status, refused.final_code.as_deref()), (Status::Rejected, Some(FULL)));
-        let [finding] = refused.findings.as_slice() else { panic!("{:?}", refused.findings) };
-        assert_eq!((finding.reason.as_str(), finding.code.as_str()), ("kept_max", FULL));
-        assert!(finding.explanation.contains("may keep 40000"), "{}", finding.explanation);
+        let mut again = Start::execute(frozen(returning("full", 0, 10_000)), "tester");
+        again.request_id = Some("request 0".to_owned());
+        assert!(executor.start(again.clone()).await.unwrap().existing, "what was started is there");
+        again.epoch = 2;
+        assert!(matches!(executor.start(again).await, Err(StartError::RequestReused { .. })));
+        assert_eq!(contents(&*world.store), before);
         assert_eq!(run(&executor, returning("other", 20, 1)).await.status, Status::Succeeded, "agents are apart");
         executor.shutdown().await;
-        let again = run(&world.executor(), returning("full", 21, 1)).await;
-        assert_eq!(again.status, Status::Rejected, "a restart gives no new room");
+        let again = world.executor().start(Start::execute(frozen(returning("full", 21, 1)), "tester")).await;
+        assert!(matches!(again, Err(StartError::NoRoom { .. })), "a restart gives no new room: {again:?}");
     }
+}
+
+/// AOS-106: that a commitment is not carried out is put down, once for it.
+#[tokio::test(start_paused = true)]
+async fn a_committed_plan_of_an_agent_without_room_is_rejected() {
+    let world = with_quota(World::memory(), 40_000);
+    let executor = world.executor();
+    let last = fill(&executor, "full").await;
+    let link = SessionLink {
+        session_id: "session".to_owned(),
+        commitment_hash: "commitment".to_owned(),
+        position: 1,
+        mode_version: "1.0.0".to_owned(),
+        configuration_version: "1.0.0".to_owned(),
+        policy_version: "1.0.0".to_owned(),
+    };
+    let start = Start { session: Some(link), ..Start::execute(frozen(returning("full", last, 1)), "tester") };
+    let run_id = executor.start(start).await.unwrap().run_id;
+    let refused = ended(&executor, &run_id).await;
+    assert_eq!((refused.status, refused.final_code.as_deref()), (Status::Rejected, Some(FULL)));
+    assert!(counted(&executor, &run_id).await >= 40_000);
+    let [finding] = refused.findings.as_slice() else { panic!("{:?}", refused.findings) };
+    assert_eq!((finding.reason.as_str(), finding.code.as_str()), ("kept_max", FULL));
+    assert!(finding.explanation.contains("may keep 40000"), "{}", finding.explanation);
 }
 
 /// A run that was admitted is not stopped in the middle of a call, but before the next.
@@ -210,7 +251,8 @@ async fn imported_runs_count() {
             assert_eq!(run(&executor, returning("a", 2, 1)).await.status, Status::Succeeded);
         }
         executor.runs().import(export::read(file.as_slice()).unwrap()).await.unwrap();
-        assert_eq!(run(&executor, returning("a", 3, 1)).await.final_code.as_deref(), Some(FULL));
+        let refused = executor.start(Start::execute(frozen(returning("a", 3, 1)), "tester")).await;
+        assert!(matches!(refused, Err(StartError::NoRoom { .. })), "{refused:?}");
     }
 }
 
