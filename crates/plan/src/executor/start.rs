@@ -76,8 +76,8 @@ pub struct Started {
 
 impl Executor {
     /// Starts a run; it is durable and at work when this returns. A plan that cannot run here becomes a run that is
-    /// rejected, with every finding. Where nothing more may be kept of its agent's runs, such a run would be more to keep:
-    /// there is none, unless a session committed to the plan, which gives one run for a commitment and an epoch at most.
+    /// rejected, with every finding. Where nothing more may be kept of its agent's runs, that would be more to keep: there
+    /// is none, unless a session committed to the plan, which gives one run for a commitment and an epoch at most.
     pub async fn start(&self, start: Start) -> Result<Started, StartError> {
         self.start_as(RunId::new(self.shared.runs.now_ms()).into_string(), start).await
     }

@@ -100,9 +100,9 @@ impl Drive<'_> {
         }
     }
 
-    /// Why nothing more may be kept of the agent's runs, if that is so. The sums are kept up with every write, so that only
-    /// the very first to ask has the index read; and only writes of the agent's that failed since it was last asked have
-    /// the ends of their journals looked up.
+    /// Why nothing more may be kept of the agent's runs, if that is so. The sums are kept up with every write, so that
+    /// only the very first to ask has the index read; and only writes of the agent's that failed since it was last asked
+    /// have the ends of their journals looked up.
     pub(super) async fn used_up(&self) -> Result<Option<String>, StoreError> {
         let agent_id = &self.machine.plan().plan.agent_id;
         Ok(self.shared.used_up(agent_id).await?.map(|Full { kept, kept_max }| self.beyond(kept, kept_max)))
