@@ -85,7 +85,7 @@ async fn what_is_refused_before_the_rate_is_looked_at_takes_no_share() {
     edge.shut_down().await;
 }
 
-/// Keeps every write waiting until it is told to go on, and fails them while it is told to.
+/// Keeps every write, and every count, waiting until it is told to go on, and fails them while it is told to.
 #[derive(Debug, Default)]
 struct Held {
     inner: MemoryStore,
@@ -140,7 +140,9 @@ impl Around for Held {
 
     fn open_sessions(&self) -> Result<u64, Failure> {
         self.set(|state| state.counted += 1);
-        match self.state.lock().expect("not poisoned").full {
+        let state = self.state.lock().expect("not poisoned");
+        let is_full = self.changed.wait_while(state, |state| state.held).expect("not poisoned").full;
+        match is_full {
             true => Err(Failure::new(FailureKind::Io, "counting")),
             false => self.inner.open_sessions(),
         }
@@ -181,6 +183,10 @@ async fn a_call_that_takes_too_long_ends_and_what_it_set_going_goes_on() {
     refused(late, Code::DeadlineExceeded, "INTERNAL_ERROR");
     let late = edge.runtime.clone().get_session(GetSessionRequest { session_id: "s".to_owned() }).await;
     refused(late, Code::DeadlineExceeded, "INTERNAL_ERROR");
+    // Who scrapes does not look at a status of gRPC.
+    let (head, body) = crate::http::get(edge.address(), "/metrics").await;
+    assert!(head.starts_with("http/1.1 504") && !head.contains("grpc-status"), "{head}");
+    assert_eq!(body, r#"{"error":"the answer took too long"}"#);
     store.set(|state| state.held = false);
     let ack = edge.send(start("s")).await;
     assert!(ack.ok && ack.duplicate, "{ack:?}");
