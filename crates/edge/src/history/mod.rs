@@ -41,15 +41,8 @@ impl History {
         self.ctx.take_share(&access, Kind::Message)?;
         let session_id = session_id.to_owned();
         let first = blocking(&self.ctx, move |store| first_record(store, &session_id)).await?;
-        let binding = record::open(&first.bytes).ok().and_then(|entry| entry.binding);
-        match binding {
-            Some(binding) => {
-                let profile = match binding.profile() {
-                    Profile::Standard => macp_kernel::Profile::Standard,
-                    Profile::Classic | Profile::Unspecified => macp_kernel::Profile::Classic,
-                };
-                let Binding { initiator, participants, .. } = *binding;
-                let session = SessionMetadata { initiator, participants, ..SessionMetadata::default() };
+        match owners(&first) {
+            Some((profile, session)) => {
                 access.check_read_of(profile, &session)?;
                 Ok(access)
             }
@@ -90,9 +83,20 @@ impl Service for History {
     }
 }
 
-fn first_record(store: &dyn Store, session_id: &str) -> Result<Record, Status> {
+pub(crate) fn first_record(store: &dyn Store, session_id: &str) -> Result<Record, Status> {
     let first = store.read(session_id, 0, 1, 0).map_err(|failure| failed(&failure))?;
     first.into_iter().next().ok_or_else(|| status::session_not_found(session_id))
+}
+
+/// Whose a session is, by its first record; none if that is damaged.
+pub(crate) fn owners(first: &Record) -> Option<(macp_kernel::Profile, SessionMetadata)> {
+    let binding = record::open(&first.bytes).ok()?.binding?;
+    let profile = match binding.profile() {
+        Profile::Standard => macp_kernel::Profile::Standard,
+        Profile::Classic | Profile::Unspecified => macp_kernel::Profile::Classic,
+    };
+    let Binding { initiator, participants, .. } = *binding;
+    Some((profile, SessionMetadata { initiator, participants, ..SessionMetadata::default() }))
 }
 
 /// Runs something that blocks on the store.

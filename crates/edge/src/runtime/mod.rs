@@ -8,6 +8,7 @@ mod receipts;
 mod relay;
 mod send;
 mod sessions;
+mod standing;
 mod stream;
 mod watches;
 mod what_if;

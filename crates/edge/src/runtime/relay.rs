@@ -9,8 +9,9 @@ use macp_engine::{Signal, Snapshot};
 use macp_kernel::trace::TracedVerdict;
 use macp_kernel::{Caller, Rejection, SignatureCheck};
 use macp_wire::codes::Code;
-use macp_wire::v1::{Ack, Envelope, SessionState};
+use macp_wire::v1::{Envelope, SessionState};
 
+use super::send::Answered;
 use crate::access::Access;
 use crate::ack::{Refusal, Subject};
 use crate::context::Context;
@@ -31,7 +32,7 @@ pub(super) async fn relay(
     subject: Subject,
     offered: Offered<'_>,
     admitted: Result<Envelope, Rejection>,
-) -> Ack {
+) -> Answered {
     let Offered { envelope, signature, caller, retry_after } = offered;
     let (verdict, result) = match admitted {
         Err(rejection) => ((&rejection).into(), Err(Refusal::new(rejection, retry_after))),
@@ -44,7 +45,8 @@ pub(super) async fn relay(
         },
     };
     ctx.engine.trace(envelope, signature, caller, verdict);
-    match result {
+    let session_asked = result.is_ok();
+    let ack = match result {
         Ok((envelope, about)) => {
             ctx.engine.signal(Signal { envelope, sender_authenticated: access.authenticated, about });
             ctx.metrics.relayed();
@@ -54,7 +56,8 @@ pub(super) async fn relay(
             ctx.metrics.rejected(refusal.code);
             subject.refused(refusal, SessionState::Unspecified)
         }
-    }
+    };
+    Answered { ack, session_asked }
 }
 
 /// The session a Progress is about. Where callers are known, it is for those who take part: an observer may read any

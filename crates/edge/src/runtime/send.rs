@@ -15,6 +15,7 @@ use macp_wire::v1::{Ack, Envelope, SendRequest, SendResponse, SessionState};
 use tonic::Status;
 
 use super::relay::{Offered, relay};
+use super::standing;
 use crate::access::Access;
 use crate::ack::{Refusal, Subject};
 use crate::context::Context;
@@ -50,7 +51,12 @@ pub(super) fn send<'a>(
     async move {
         let _timer = timer;
         let way = way.ok_or_else(|| status::coded(Code::InvalidEnvelope, "the request holds no envelope"))?;
-        Ok(SendResponse { ack: Some(way.await) })
+        let Answered { mut ack, session_asked } = way.await;
+        if !session_asked {
+            let state = Box::pin(standing::state(ctx, access, &ack.session_id)).await;
+            ack.session_state = state.into();
+        }
+        Ok(SendResponse { ack: Some(ack) })
     }
 }
 
@@ -138,13 +144,20 @@ async fn settle(ctx: &Context, access: &Access, ack: &Ack) {
     ctx.quotas.settle(access.identity().unwrap_or_default(), &ack.session_id, outcome).await;
 }
 
+/// What an envelope is answered with.
+pub(super) struct Answered {
+    pub(super) ack: Ack,
+    /// If not, it says nothing of how the session stands.
+    pub(super) session_asked: bool,
+}
+
 /// An envelope on its way to its Ack.
 pub(super) enum Way<'a> {
     /// Its session was not asked.
     Refused(Box<Ack>),
     Submitted(Submitted<'a>),
     /// For what few envelopes wait for, so that the others do not carry the room for it.
-    Waiting(Pin<Box<dyn Future<Output = Ack> + Send + 'a>>),
+    Waiting(Pin<Box<dyn Future<Output = Answered> + Send + 'a>>),
 }
 
 /// The engine has it.
@@ -196,23 +209,25 @@ pub(super) fn answer<'a>(
 }
 
 impl Future for Way<'_> {
-    type Output = Ack;
+    type Output = Answered;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Ack> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Answered> {
         loop {
             match &mut *self {
-                Way::Refused(ack) => return Poll::Ready(std::mem::take(&mut **ack)),
+                Way::Refused(ack) => {
+                    return Poll::Ready(Answered { ack: std::mem::take(&mut **ack), session_asked: false });
+                }
                 Way::Waiting(waiting) => return waiting.as_mut().poll(cx),
                 Way::Submitted(submitted) => {
                     let result = ready!(Pin::new(&mut submitted.submission).poll(cx));
                     let (ctx, access, place) = (submitted.ctx, submitted.access, submitted.place);
-                    let ack = submitted.answered(result);
+                    let answered = submitted.answered(result);
                     if place != Place::Claimed {
-                        return Poll::Ready(ack);
+                        return Poll::Ready(answered);
                     }
                     *self = Way::Waiting(Box::pin(async move {
-                        settle(ctx, access, &ack).await;
-                        ack
+                        settle(ctx, access, &answered.ack).await;
+                        answered
                     }));
                 }
             }
@@ -221,7 +236,8 @@ impl Future for Way<'_> {
 }
 
 impl Submitted<'_> {
-    fn answered(&mut self, result: Result<Reply, Error>) -> Ack {
+    fn answered(&mut self, result: Result<Reply, Error>) -> Answered {
+        let session_asked = result.is_ok();
         if let Err(error) = &result {
             report(&self.subject.session_id, error);
         }
@@ -231,7 +247,7 @@ impl Submitted<'_> {
         if let Some(deadline_ms) = self.deadline_ms {
             warn_if_past(deadline_ms, &ack);
         }
-        ack
+        Answered { ack, session_asked }
     }
 }
 

@@ -15,6 +15,7 @@ use tonic::Status;
 
 use super::page_token::write_token;
 use super::send::report;
+use super::standing;
 use crate::access::Access;
 use crate::ack::Subject;
 use crate::context::Context;
@@ -76,8 +77,13 @@ pub(super) async fn control(
     if let Err(error) = &result {
         report(&session_id, error);
     }
+    let session_asked = result.is_ok();
     let subject = Subject { session_id, message_id: String::new() };
-    Ok(Some(subject.answered(result, access.sees_all(), None, ctx.engine.now_ms())))
+    let mut ack = subject.answered(result, access.sees_all(), None, ctx.engine.now_ms());
+    if !session_asked {
+        ack.session_state = standing::state(ctx, access, &ack.session_id).await.into();
+    }
+    Ok(Some(ack))
 }
 
 pub(super) async fn list(

@@ -20,6 +20,7 @@ use tonic::{Request, Status, Streaming};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) const DECISION: &str = "macp.mode.decision.v1";
+pub(crate) const UNSPECIFIED: i32 = 0;
 pub(crate) const OPEN: i32 = 1;
 pub(crate) const RESOLVED: i32 = 2;
 pub(crate) const EXPIRED: i32 = 3;

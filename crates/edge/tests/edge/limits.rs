@@ -5,7 +5,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use macp_ledger::contract::Around;
 use macp_ledger::{Append, AppendError, Failure, FailureKind, Filter, Head, MemoryStore, PutMode, PutOutcome, Store};
 use macp_rpc::runtime;
-use macp_wire::v1::{GetSessionRequest, ListModesRequest, ListSessionsRequest, SendRequest, WatchSessionsRequest};
+use macp_wire::v1::{
+    CancelSessionRequest, GetSessionRequest, ListModesRequest, ListSessionsRequest, SendRequest, WatchSessionsRequest,
+};
 use tonic::Code;
 use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
@@ -62,7 +64,8 @@ async fn rate_limits_are_per_sender_and_kind() {
     for id in ["p1", "p2", "p3"] {
         edge.accept(proposal("a", id)).await;
     }
-    edge.refuse(proposal("a", "p4"), "RATE_LIMITED").await;
+    assert_eq!(edge.refuse(proposal("a", "p4"), "RATE_LIMITED").await.session_state, OPEN);
+    assert_eq!(edge.refuse(proposal("nowhere", "p4"), "RATE_LIMITED").await.session_state, UNSPECIFIED);
     edge.refuse(envelope("", "sig", "Signal", ""), "RATE_LIMITED").await;
     assert!(edge.send_as("bob", macp_wire::v1::Envelope { sender: String::new(), ..proposal("a", "p5") }).await.ok);
     edge.shut_down().await;
@@ -96,6 +99,8 @@ struct Held {
 #[derive(Debug, Default)]
 struct State {
     held: bool,
+    /// Keeps those waiting as well who ask for the head of a session.
+    heads_held: bool,
     full: bool,
     waiting: usize,
     /// Most heads a single list asked for.
@@ -131,6 +136,12 @@ impl Around for Held {
         }
         drop(state);
         self.inner.append(batch)
+    }
+
+    fn head(&self, session_id: &str) -> Result<Option<Head>, Failure> {
+        let state = self.state.lock().expect("not poisoned");
+        drop(self.changed.wait_while(state, |state| state.heads_held).expect("not poisoned"));
+        self.inner.head(session_id)
     }
 
     fn list(&self, after: Option<&str>, limit: usize, filter: Filter) -> Result<Vec<Head>, Failure> {
@@ -198,6 +209,7 @@ async fn wire_4_overload_is_refused_with_a_hint_and_loses_nothing() {
     let store = Arc::new(Held::default());
     let held: Arc<dyn Store> = Arc::clone(&store) as Arc<dyn Store>;
     let edge = Edge::on(held, |settings| settings.engine.requests_in_flight_max = 2).await;
+    edge.accept(start("kept")).await;
     store.set(|state| state.held = true);
     let waiting: Vec<_> = ["a", "b"]
         .into_iter()
@@ -223,6 +235,18 @@ async fn wire_4_overload_is_refused_with_a_hint_and_loses_nothing() {
     assert!(refused.message.contains("overloaded") && refused.message.contains("100 ms"), "{}", refused.message);
     let status = edge.runtime.clone().get_session(GetSessionRequest::default()).await.expect_err("refused");
     assert_eq!((status.code(), code(&status)), (Code::ResourceExhausted, "RATE_LIMITED"));
+    // What is refused unasked is told all the same how its session stands, unless that takes too long.
+    let cancel = async || {
+        let request = CancelSessionRequest { session_id: "kept".into(), reason: String::new() };
+        edge.runtime.clone().cancel_session(request).await.expect("an Ack").into_inner().ack.expect("an Ack")
+    };
+    for (is_slow, state) in [(false, OPEN), (true, UNSPECIFIED)] {
+        store.set(|held| held.heads_held = is_slow);
+        assert_eq!(edge.refuse(proposal("kept", "p"), "RATE_LIMITED").await.session_state, state);
+        let ack = cancel().await;
+        assert_eq!((ack.error.expect("refused").code.as_str(), ack.session_state), ("RATE_LIMITED", state));
+    }
+    store.set(|state| state.heads_held = false);
 
     store.set(|state| state.held = false);
     for ack in waiting {
@@ -243,13 +267,16 @@ async fn wire_4_a_failed_write_is_an_internal_error_in_the_ack_and_readiness_tel
     assert_eq!(next(&mut health).await.status(), ServingStatus::Serving);
     store.set(|state| state.full = true);
     let ack = edge.refuse(proposal("s", "p"), "INTERNAL_ERROR").await;
+    assert_eq!(ack.session_state, OPEN);
     assert!(ack.error.expect("an error").message.contains("disk is full"));
+    let ack = edge.refuse(start("t"), "INTERNAL_ERROR").await;
+    assert_eq!(ack.session_state, UNSPECIFIED, "what was not stored is no session");
     let (head, body) = crate::http::get(edge.address(), "/readyz").await;
     assert!(head.starts_with("http/1.1 503"), "{head}");
     assert!(serde_json::from_str::<serde_json::Value>(&body).expect("JSON")["error"].is_string());
     let (head, body) = crate::http::get(edge.address(), "/metrics").await;
     assert!(head.starts_with("http/1.1 200"), "{head}");
-    assert!(body.contains("macp_commit_failures_total 1"), "{body}");
+    assert!(body.contains("macp_commit_failures_total 2"), "{body}");
     assert!(!body.contains("macp_sessions_open"), "what the store cannot say is left out");
     assert_eq!(edge.session("s").await.expect("reads go on").state, OPEN);
     assert_eq!(next(&mut health).await.status(), ServingStatus::NotServing);

@@ -43,10 +43,49 @@ async fn std_sec_10_a_scope_names_the_modes_and_whether_to_start() {
     // Not allowed to start is still allowed to take part.
     edge.refuse_as(&token_of("bob"), begin(4), "FORBIDDEN").await;
     edge.accept_as(&token_of("bob"), propose(&sid(2), "p")).await;
-    // The scope counts for every envelope, and before anything about the session is told.
+    // The scope counts for every envelope, and before the session is asked. How that stands is told to those who take
+    // part in it.
     let narrow = scoped(json!({"allowed_modes": [TASK]}));
-    edge.refuse_as(&narrow, commit(&sid(2), "c"), "FORBIDDEN").await;
-    edge.refuse_as(&narrow, propose(&sid(99), "p"), "FORBIDDEN").await;
+    assert_eq!(edge.refuse_as(&narrow, commit(&sid(2), "c"), "FORBIDDEN").await.session_state, OPEN);
+    assert_eq!(edge.refuse_as(&narrow, propose(&sid(99), "p"), "FORBIDDEN").await.session_state, UNSPECIFIED);
+    let ack = edge.refuse_as(&token_of("carol"), commit(&sid(2), "c"), "FORBIDDEN").await;
+    assert_eq!(ack.session_state, UNSPECIFIED);
+    edge.shut_down().await;
+}
+
+#[tokio::test]
+async fn wire_3_a_refusal_of_a_session_that_was_not_asked_tells_its_state_to_those_it_concerns() {
+    let edge = Edge::with(|settings| {
+        settings.auth = settled(team());
+        settings.message_limit_per_minute = Some(1);
+    })
+    .await;
+    let alice = token_of("alice");
+    edge.accept_as(&alice, Envelope { sender: String::new(), ..start("classic") }).await;
+    edge.accept_as(&alice, std_start(&sid(1), DECISION, &start_payload())).await;
+    let nobody_listed = SessionStartPayload { participants: Vec::new(), ..start_payload() };
+    edge.accept_as(&alice, std_start(&sid(2), DECISION, &nobody_listed)).await;
+    let classic = || Envelope { sender: String::new(), ..proposal("classic", "p") };
+    for (who, states) in [
+        ("alice", [OPEN, OPEN, OPEN, UNSPECIFIED]),
+        ("bob", [OPEN, OPEN, UNSPECIFIED, UNSPECIFIED]),
+        ("carol", [OPEN, UNSPECIFIED, UNSPECIFIED, UNSPECIFIED]),
+        ("olga", [OPEN, OPEN, OPEN, UNSPECIFIED]),
+    ] {
+        let token = token_of(who);
+        // Uses up the share.
+        edge.refuse_as(&token, propose(&sid(99), "p"), "SESSION_NOT_FOUND").await;
+        let envelopes = [classic(), propose(&sid(1), "p"), propose(&sid(2), "p"), propose(&sid(99), "p")];
+        for (envelope, state) in envelopes.into_iter().zip(states) {
+            let ack = edge.refuse_as(&token, envelope, "RATE_LIMITED").await;
+            assert_eq!(ack.session_state, state, "{who} of {}", ack.session_id);
+        }
+        let impostor = Envelope { sender: "somebody".into(), ..propose(&sid(1), "p") };
+        let ack = edge.refuse_as(&token, impostor, "UNAUTHENTICATED").await;
+        assert_eq!(ack.session_state, states[1], "{who}");
+    }
+    let ack = edge.refuse_as("token-of-nobody-0123456789", classic(), "UNAUTHENTICATED").await;
+    assert_eq!(ack.session_state, UNSPECIFIED);
     edge.shut_down().await;
 }
 

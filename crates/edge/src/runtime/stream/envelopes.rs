@@ -82,7 +82,7 @@ async fn hand_over<'a>(ctx: &'a Context, access: &'a Access, (envelope, signatur
     submit(async move {
         let _timer = ctx.metrics.time(Rpc::StreamSession);
         let mode = envelope.mode.clone();
-        let ack = send::answer(ctx, access, received, *envelope, signature).await;
+        let ack = send::answer(ctx, access, received, *envelope, signature).await.ack;
         answer(mode, ack, ctx.engine.now_ms())
     })
     .await

@@ -177,7 +177,7 @@ impl Stream<'_> {
         let received = send::receive(ctx, access, &envelope).await;
         let verdict = submit(async move {
             let _timer = ctx.metrics.time(Rpc::StreamSession);
-            let ack = send::answer(ctx, access, received, envelope, signature).await;
+            let ack = send::answer(ctx, access, received, envelope, signature).await.ack;
             Verdict { ack, is_start, echo }
         });
         self.verdicts.push_back(verdict.await);
