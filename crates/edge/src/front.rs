@@ -167,6 +167,9 @@ impl Service<Request<Counted<Incoming>>> for Services {
     fn call(&mut self, request: Request<Counted<Incoming>>) -> Self::Future {
         let mut names = request.uri().path().split('/');
         if names.next() == Some("") && names.next() == Some(RuntimeServer::NAME) && names.next().is_some() {
+            if !http::speaks_grpc(request.headers()) {
+                return Box::pin(std::future::ready(Ok(http::not_grpc().map(Body::new))));
+            }
             return self.runtime.call(request);
         }
         Box::pin(self.others.call(request))

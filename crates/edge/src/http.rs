@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
@@ -55,6 +56,16 @@ pub(crate) async fn unknown(headers: HeaderMap) -> Response {
 pub(crate) fn speaks_grpc(headers: &HeaderMap) -> bool {
     let content_type = headers.get(header::CONTENT_TYPE);
     content_type.is_some_and(|content_type| content_type.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// Services answer calls of gRPC and nothing else. What is marked as something else can be sent by a page in a browser,
+/// to whatever listens on the machine of its reader.
+pub(crate) async fn grpc_only(request: Request, next: Next) -> Response {
+    if speaks_grpc(request.headers()) { next.run(request).await } else { not_grpc() }
+}
+
+pub(crate) fn not_grpc() -> Response {
+    refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "calls at this path are gRPC, with the content type application/grpc")
 }
 
 /// A call that failed, for a caller who does not.

@@ -252,7 +252,8 @@ fn front(ctx: &Arc<Context>, health: &HealthReporter) -> Result<Front, StartErro
                     .max_decoding_message_size(REFLECTION_DECODE_BYTES_MAX),
             );
     }
-    let router = services.routes().into_axum_router().fallback(http::unknown).merge(http::routes(Arc::clone(ctx)));
+    let services = services.routes().into_axum_router().route_layer(axum::middleware::from_fn(http::grpc_only));
+    let router = services.fallback(http::unknown).merge(http::routes(Arc::clone(ctx)));
     let services = Services::new(generated, Routes::from(router).prepare());
     let inflow = Inflow::new(decode_max.max(PLAN_DECODE_BYTES_MAX));
     Ok(Front::new(runtime, inflow, decode_max, ctx.settings.request_timeout, services))

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use macp_wire::v1::*;
+use prost::Message as _;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::Code;
@@ -22,11 +23,19 @@ pub(crate) async fn get(address: SocketAddr, path: &str) -> (String, String) {
 }
 
 async fn get_as(address: SocketAddr, path: &str, accept: &str) -> (String, String) {
+    ask(address, "GET", path, &format!("accept: {accept}"), &[]).await
+}
+
+/// A request with one header more than it needs.
+async fn ask(address: SocketAddr, method: &str, path: &str, header: &str, body: &[u8]) -> (String, String) {
     let mut connection = TcpStream::connect(address).await.expect("the server listens");
-    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: {accept}\r\nconnection: close\r\n\r\n");
-    connection.write_all(request.as_bytes()).await.expect("written");
-    let mut response = String::new();
-    connection.read_to_string(&mut response).await.expect("read");
+    let length = body.len();
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\n{header}\r\n");
+    let head = format!("{head}content-length: {length}\r\nconnection: close\r\n\r\n");
+    connection.write_all(&[head.as_bytes(), body].concat()).await.expect("written");
+    let mut response = Vec::new();
+    connection.read_to_end(&mut response).await.expect("read");
+    let response = String::from_utf8_lossy(&response);
     let (head, body) = response.split_once("\r\n\r\n").expect("a response");
     (head.to_lowercase(), body.to_owned())
 }
@@ -50,6 +59,38 @@ async fn an_unknown_path_is_not_found() {
         assert!(head.starts_with("http/1.1 404") && head.contains("content-type: application/json"), "{head}");
         assert!(serde_json::from_str::<serde_json::Value>(&body).expect("JSON")["error"].is_string());
     }
+    edge.shut_down().await;
+}
+
+/// A page in a browser may post what is not marked as gRPC, to any server its reader can reach.
+#[tokio::test]
+async fn what_is_not_marked_as_grpc_is_no_call() {
+    let edge = Edge::start().await;
+    let message = SendRequest { envelope: Some(start("s")), signature: None }.encode_to_vec();
+    let length = u32::try_from(message.len()).expect("a short message").to_be_bytes();
+    let framed = [&[0][..], &length, &message].concat();
+    let runtime = "/macp.v1.MACPRuntimeService";
+    for (method, path) in [
+        ("POST", format!("{runtime}/Send")),
+        ("GET", format!("{runtime}/Send")),
+        ("POST", format!("{runtime}/StreamSession")),
+        ("POST", format!("{runtime}/CancelSession")),
+        ("POST", "/macp.history.v1.HistoryService/ExportSession".to_owned()),
+        ("POST", "/grpc.health.v1.Health/Check".to_owned()),
+    ] {
+        for header in ["x-nothing: 1", "content-type: text/plain", "content-type: application/json"] {
+            let (head, body) = ask(edge.address(), method, &path, header, &framed).await;
+            assert!(head.starts_with("http/1.1 415") && !head.contains("grpc-status"), "{path} {header}: {head}");
+            assert!(body.contains("application/grpc"), "{body}");
+        }
+    }
+    assert_eq!(edge.session("s").await.expect_err("nothing was sent").code(), Code::NotFound);
+
+    // What is, is one over HTTP/1.1 as well.
+    let header = "content-type: application/grpc\r\nte: trailers";
+    let (head, _) = ask(edge.address(), "POST", &format!("{runtime}/Send"), header, &framed).await;
+    assert!(head.starts_with("http/1.1 200") && head.contains("content-type: application/grpc"), "{head}");
+    assert_eq!(edge.session("s").await.expect("it was sent").state, OPEN);
     edge.shut_down().await;
 }
 

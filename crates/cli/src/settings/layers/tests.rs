@@ -55,6 +55,16 @@ fn memory_and_directory_exclude_each_other_within_a_layer() {
 }
 
 #[test]
+fn a_server_listens_on_an_address_or_on_localhost() {
+    let listen = |text: &str| layers(&[("listen", text)], &[], None).resolve().map(|serve| serve.server.listen);
+    assert_eq!(listen("localhost:4000").expect("an address"), ([127, 0, 0, 1], 4000).into());
+    assert_eq!(listen("[::1]:0").expect("an address"), (std::net::Ipv6Addr::LOCALHOST, 0).into());
+    for wrong in ["localhost", "localhost:", "localhost:70000", "example.org:4000", ":4000", "127.0.0.1"] {
+        assert!(listen(wrong).unwrap_err().to_string().contains("not an address and a port"), "{wrong}");
+    }
+}
+
+#[test]
 fn every_problem_is_told_with_its_name() {
     let error = layers(&[("listen", "nowhere")], &[("MACP_SHARDS", "many"), ("MACP_PROFILE", "modern")], None)
         .resolve()

@@ -1,6 +1,6 @@
 //! Where a server listens, what it keeps, and whom it lets in.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,11 +13,16 @@ use crate::settings::value::Kind;
 #[rustfmt::skip]
 pub(super) static SETTINGS: &[Setting] = &[
     setting(("listen", "listen", "MACP_BIND_ADDR"), Kind::Text, Default::Is("127.0.0.1:50051"),
-        "Address and port to listen on; port 0 takes any free one",
+        "Address, or localhost, and port to listen on; port 0 takes any free one",
         |draft, value| {
             let text = value.text();
-            draft.server.listen = text.parse::<SocketAddr>()
-                .map_err(|_| format!("{text:?} is not an address and a port, such as 127.0.0.1:50051"))?;
+            // The one name that means the same on every machine (RFC 6761); others would have to be looked up.
+            let address = match text.strip_prefix("localhost:") {
+                Some(port) => port.parse().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).ok(),
+                None => text.parse().ok(),
+            };
+            let not_one = || format!("{text:?} is not an address and a port, such as 127.0.0.1:50051");
+            draft.server.listen = address.ok_or_else(not_one)?;
             Ok(())
         }),
     setting(("data", "data", "MACP_DATA_DIR"), Kind::Text, Default::Is("macp-data"),
