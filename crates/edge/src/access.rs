@@ -116,9 +116,10 @@ impl Access {
         }
     }
 
-    /// Whether a run is the caller's to see, whatever session it belongs to.
+    /// Whether a run is the caller's to see, whatever session it belongs to. Who may stop it, or say what became of its
+    /// effects, has to see what there is to decide.
     pub(crate) fn sees_run(&self, started_by: &str) -> bool {
-        self.local || self.observer || self.identity() == Some(started_by)
+        self.local || self.observer || self.caller.scope.may_cancel || self.identity() == Some(started_by)
     }
 
     /// Whether the caller may stop a run, settle its effects or have it executed again: who started it, or by a role.

@@ -22,7 +22,7 @@ pub fn lint(text: &[u8], catalog: &dyn Catalog, options: &FreezeOptions) -> Vec<
         Err(error) => {
             return vec![
                 Finding::error("AOS-7", "not_json", format!("the plan is not valid JSON: {error}"))
-                    .fix("a plan is one JSON object in which no key is given twice"),
+                    .fix("a plan is one JSON object in UTF-8, nested at most 128 deep, in which no key is given twice"),
             ];
         }
     };

@@ -65,7 +65,10 @@ pub struct RunResult {
     /// Why nobody can go on with the run where it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stuck: Option<String>,
-    /// Why a run was not admitted.
+    /// Why what came of the run's last step cannot be written down now; nothing more is called before it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_up: Option<String>,
+    /// Why a run was not admitted, or what was found of it all the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<AdmissionFinding>,
     /// Who asked for the run to stop, and why.

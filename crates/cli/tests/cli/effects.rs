@@ -335,9 +335,20 @@ fn only_what_works_is_recommended() {
 
     // Whoever does not can.
     let free = run("free", json!([post("abort"), get(target.url("/"))]), 1);
+    // Nor does another run of the plan before it is said, and nothing that could repeat the effect is recommended.
+    let other = run("free", json!([post("abort"), get(target.url("/"))]), 1);
+    let told = shown(&other);
+    assert!(told.contains(&format!("macp run resolve {free} --step charge")) && !told.contains("epoch"), "{told}");
+    assert!(told.contains(&format!("Once that is said, `macp run retry {other}`")), "{told}");
     settle(&free, "success");
     assert!(shown(&free).contains(&format!("`macp run retry {free}` tries the rest again")), "{}", shown(&free));
     server.macp(&["run", "retry", &free]).exits(0);
+
+    // What asks an answer for what is not in it asks in vain.
+    let mut vain = get(format!("{}{{{{look.body.nope}}}}", target.url("/")));
+    vain["step_id"] = json!("vain");
+    let told = shown(&run("vain", json!([get(target.url("/")), vain]), 1));
+    assert!(told.contains("To try it again would end the same way") && !told.contains("macp run retry"), "{told}");
 
     // A replay is compared, and never tried again.
     let report = server.macp(&["--json", "run", "replay", &free, "--mode", "full", "--allow-step", "charge"]);

@@ -495,6 +495,8 @@ fn another_build_of_a_skill_is_told() {
     let other = freeze(place.path(), "other", &other.to_string());
     let run = result(&server.macp(&["--json", "run", "start", &other]).exits(0));
     assert_eq!(run["findings"][0]["reason"], "skill_build_changed", "{run:#}");
+    let told = server.macp(&["run", "show", run["run_id"].as_str().unwrap()]).exits(0).stdout;
+    assert!(told.contains("Warning: ") && told.contains("http_call@1.2.0"), "{told}");
     let report = server.macp(&["--json", "run", "replay", run["run_id"].as_str().unwrap()]).exits(0).value();
     let violation = &report["pin_violations"][0];
     assert_eq!((&violation["kind"], &violation["subject"]), (&json!("skill_build_changed"), &json!("http_call@1.2.0")));

@@ -130,11 +130,11 @@ async fn a_call_without_a_credential_is_refused() {
 }
 
 #[tokio::test]
-async fn a_run_is_seen_by_its_starter_and_by_observers() {
+async fn a_run_is_seen_by_its_starter_by_observers_and_by_who_may_act_on_it() {
     let world = guarded().await;
     let run_id = start(&world, "alice", of_plan(freeze(&world, &["/a"]).await)).await.expect("a run");
     end(&world, "alice", &run_id).await;
-    for sender in ["alice", "olga"] {
+    for sender in ["alice", "olga", "cora"] {
         let request = as_caller(&token(sender), GetRunRequest { run_id: run_id.clone() });
         let summary =
             world.plans.clone().get_run(request).await.expect("seen").into_inner().summary.expect("a summary");
@@ -331,7 +331,7 @@ async fn a_run_of_a_session_is_seen_by_those_who_may_read_the_session() {
     assert_eq!(start(&world, "alice", of_session("s")).await.expect("takes part"), run_id);
     end(&world, "bob", &run_id).await;
     let get = |sender: &str| as_caller(&token(sender), GetRunRequest { run_id: run_id.clone() });
-    for (sender, seen) in [("alice", true), ("bob", true), ("olga", true), ("carol", false), ("cora", false)] {
+    for (sender, seen) in [("alice", true), ("bob", true), ("olga", true), ("cora", true), ("carol", false)] {
         assert_eq!(listed(&world, sender).await, usize::from(seen), "{sender}");
         match world.plans.clone().get_run(get(sender)).await {
             Ok(_) if seen => {}

@@ -44,7 +44,7 @@ impl PlanError {
             ],
             PlanError::Json(_) => vec![
                 Finding::error("AOS-7", "not_json", self.to_string())
-                    .fix("a plan is one JSON object in which no key is given twice"),
+                    .fix("a plan is one JSON object in UTF-8, nested at most 128 deep, in which no key is given twice"),
             ],
             PlanError::Canonical(_) => vec![
                 Finding::error("AOS-7", "no_canonical_form", self.to_string())

@@ -24,7 +24,7 @@ impl Shared {
             return Ok(());
         };
         self.close(&place, &cancel).await.map_err(|error| match error {
-            JournalError::Store(StoreError::Damaged { reason, .. }) => {
+            JournalError::Store(StoreError::Damaged { reason, .. } | StoreError::Unfit { reason, .. }) => {
                 ControlError::Stuck { run_id: run_id.to_owned(), reason }
             }
             JournalError::Store(error) => error.into(),
@@ -42,8 +42,8 @@ impl Shared {
             let entries = run.entries.iter().map(|sealed| &sealed.entry);
             let closing = Closing { by: &cancel.by, reason: &cancel.reason };
             let close = || close(&plan, &catalog, run.start(), entries, &recovery::bodies(store), closing);
-            let closed = guarded(close).ok_or_else(|| recovery::unfit(&run_id, PANICKED.to_owned()))?;
-            let closed = closed.map_err(|error| recovery::unfit(&run_id, error.to_string()))?;
+            let closed = guarded(close).ok_or_else(|| recovery::damaged(&run_id, PANICKED.to_owned()))?;
+            let closed = closed.map_err(|error| StoreError::Unfit { run_id, reason: error.to_string() })?;
             Ok::<_, StoreError>(Some((run, closed)))
         });
         let Some((run, closed)) = closed.await? else {

@@ -51,7 +51,9 @@ impl Executor {
                     shared.resume(&run_id).await?;
                     Ok(())
                 }
-                Err(StoreError::Damaged { .. }) => shared.end_stuck(&run_id, &summary.agent_id, cancel).await,
+                Err(StoreError::Damaged { .. } | StoreError::Unfit { .. }) => {
+                    shared.end_stuck(&run_id, &summary.agent_id, cancel).await
+                }
                 Err(error) => Err(error.into()),
             }
         })

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
-use super::control::Control;
-use crate::result::{Doing, RunResult, stamp};
+use super::control::{Cancel, Control};
+use crate::result::{Cancelled, Doing, RunResult, stamp};
 
 #[derive(Debug, Default)]
 pub(super) struct Desk {
@@ -30,6 +30,8 @@ struct AtWork {
     admitted: bool,
     /// Since when a call of it is out, in time on the wall.
     calling_since_ms: Option<u64>,
+    /// Why what came of it cannot be written down.
+    held_up: Option<String>,
     control: watch::Sender<Control>,
 }
 
@@ -77,7 +79,7 @@ impl Desk {
         let (sender, control) = watch::channel(Control::default());
         runs.insert(
             run_id.to_owned(),
-            AtWork { agent_id: agent_id.to_owned(), admitted, calling_since_ms: None, control: sender },
+            AtWork { agent_id: agent_id.to_owned(), admitted, calling_since_ms: None, held_up: None, control: sender },
         );
         Ok(Some(Place { desk: Arc::clone(self), run_id: run_id.to_owned(), control }))
     }
@@ -117,13 +119,27 @@ impl Desk {
         }
     }
 
+    /// What a run has to say cannot be written down, or can again.
+    pub(super) fn hold_up(&self, run_id: &str, why: Option<String>) {
+        if let Some(run) = self.runs().get_mut(run_id) {
+            run.held_up = why;
+        }
+    }
+
     /// Puts into a result what only whoever is at work on the run knows.
     pub(super) fn complete(&self, run_id: &str, result: &mut RunResult) {
-        let (Some(at_work), runs) = (result.at_work.as_mut(), self.runs()) else { return };
+        let runs = self.runs();
         let Some(run) = runs.get(run_id) else { return };
+        let control = run.control.borrow();
+        result.held_up.clone_from(&run.held_up);
+        result.cancelled = control.cancel.as_ref().map(|Cancel { by, reason }| {
+            let (by, reason) = (by.clone(), reason.clone());
+            Cancelled { by, reason }
+        });
+        let Some(at_work) = &mut result.at_work else { return };
         match at_work.doing {
             Doing::Calling => at_work.since = run.calling_since_ms.map(stamp),
-            _ if run.control.borrow().paused => at_work.doing = Doing::Paused,
+            _ if control.paused => at_work.doing = Doing::Paused,
             Doing::Waiting | Doing::Preparing | Doing::Paused => {}
         }
     }

@@ -41,7 +41,8 @@ pub enum StartError {
     #[error("the plan has no step {0:?}")]
     NoStep(String),
     #[error(
-        "a replay would repeat effects that nothing recognises as repetitions, at {}; name these steps to allow it",
+        "ERR_POLICY_VIOLATION: a replay would repeat effects that nothing recognises as repetitions, at {}; to allow it, \
+         name these steps with `--allow-step` or in allow_step_ids",
         .steps.join(", ")
     )]
     Unrepeatable { steps: Vec<String> },
@@ -63,7 +64,9 @@ pub enum ControlError {
     #[error("run {0:?} has ended, and what has ended does not change")]
     Finished(String),
     /// It is not at work, cannot be put to work, and cannot even be ended. What it was told is kept until it can.
-    #[error("run {run_id:?} can neither go on nor be ended here: {reason}; it stops once it can go on")]
+    #[error(
+        "the request is kept, and run {run_id:?} stops once it can go on; it can neither go on nor be ended here: {reason}"
+    )]
     Stuck { run_id: String, reason: String },
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -67,10 +67,10 @@ impl Shared {
                     let (plan, catalog, rules) = (Arc::clone(&plan), Arc::clone(&catalog), Arc::new(Pinned));
                     Machine::recover(plan, catalog, rules, run.start(), entries, &bodies)
                 };
-                let recovered = guarded(recover).ok_or_else(|| unfit(&run_id, PANICKED.to_owned()))?;
-                let machine = recovered.map_err(|error| unfit(&run_id, misfit(&error, &plan, &*catalog)))?;
+                let recovered = guarded(recover).ok_or_else(|| damaged(&run_id, PANICKED.to_owned()))?;
+                let machine = recovered.map_err(|error| misfit(&run_id, &error, &plan, &*catalog))?;
                 if let Some(reason) = missing(&machine, &*catalog).filter(|_| !run.is_finished()) {
-                    return Err(unfit(&run_id, reason));
+                    return Err(StoreError::Unfit { run_id, reason });
                 }
                 let (due_unix_ms, claim) = (due(&run), claim(&run, &machine));
                 Ok(Some(Recovered { run, machine, due_unix_ms, claim }))
@@ -86,7 +86,7 @@ impl Shared {
         match self.recovered(run_id).await {
             Ok(Some(recovered)) if !recovered.run.is_finished() => Ok(self.desk.why_stuck(run_id)),
             Ok(_) => Ok(None),
-            Err(StoreError::Damaged { reason, .. }) => Ok(Some(reason)),
+            Err(StoreError::Damaged { reason, .. } | StoreError::Unfit { reason, .. }) => Ok(Some(reason)),
             Err(error) => Err(error),
         }
     }
@@ -98,8 +98,9 @@ pub(super) fn load(store: &dyn Store, run_id: &str) -> Result<Option<(Run, Arc<F
         return Ok(None);
     };
     let hash = &run.start().plan_hash;
-    let (_, value) = plans::text(store, hash)?.ok_or_else(|| unfit(run_id, format!("its plan {hash} is not there")))?;
-    let plan = FrozenPlan::from_value(value).map_err(|error| unfit(run_id, error.to_string()))?;
+    let (_, value) =
+        plans::text(store, hash)?.ok_or_else(|| damaged(run_id, format!("its plan {hash} is not there")))?;
+    let plan = FrozenPlan::from_value(value).map_err(|error| damaged(run_id, error.to_string()))?;
     Ok(Some((run, Arc::new(plan))))
 }
 
@@ -114,17 +115,21 @@ pub(super) fn bodies(store: &dyn Store) -> impl Fn(&Digest) -> Option<Value> {
     }
 }
 
-pub(super) fn unfit(run_id: &str, reason: String) -> StoreError {
+pub(super) fn damaged(run_id: &str, reason: String) -> StoreError {
     StoreError::Damaged { what: "run", key: run_id.to_owned(), reason }
 }
 
-/// Why a journal does not fit its plan here. Mostly that is because a skill is not what it was.
-fn misfit(error: &OutOfPlace, plan: &FrozenPlan, catalog: &dyn Catalog) -> String {
+/// Why a journal does not fit its plan here. Mostly that is because a skill or a rate card is not what it was, and then
+/// nothing is wrong with the journal.
+fn misfit(run_id: &str, error: &OutOfPlace, plan: &FrozenPlan, catalog: &dyn Catalog) -> StoreError {
     let findings = check::preflight(plan, catalog);
     let findings: Vec<_> = findings.iter().filter(|finding| finding.is_error()).map(ToString::to_string).collect();
     match findings.as_slice() {
-        [] => error.to_string(),
-        findings => format!("{error}; its plan cannot run here: {}", findings.join("; ")),
+        [] => damaged(run_id, error.to_string()),
+        findings => StoreError::Unfit {
+            run_id: run_id.to_owned(),
+            reason: format!("its plan cannot run here: {}", findings.join("; ")),
+        },
     }
 }
 

@@ -97,6 +97,11 @@ fn encoded(secret: &str, offset: usize) -> Zeroizing<String> {
     Zeroizing::new(whole[(offset * 4).div_ceil(3)..digits].to_owned())
 }
 
+/// What stands in the place of a secret. Not how a plan names it, which no later step could take for its own.
+fn mark(name: &str) -> String {
+    format!("[secret {name}]")
+}
+
 fn clear(value: &mut Value, seen: &[(Zeroizing<String>, String)]) {
     match value {
         Value::String(text) => clear_text(text, seen),
@@ -106,7 +111,7 @@ fn clear(value: &mut Value, seen: &[(Zeroizing<String>, String)]) {
             let mut text = Zeroizing::new(number.to_string());
             if let Some((_, name)) = seen.iter().find(|(secret, _)| **secret == *text) {
                 text.clear();
-                *value = Value::String(format!("{REFERENCE}{name}"));
+                *value = Value::String(mark(name));
             }
         }
         Value::Null | Value::Bool(_) => {}
@@ -124,7 +129,7 @@ fn cleared(members: Map<String, Value>, seen: &[(Zeroizing<String>, String)]) ->
 
 fn clear_text(text: &mut String, seen: &[(Zeroizing<String>, String)]) {
     for (secret, name) in seen {
-        let named = format!("{REFERENCE}{name}");
+        let named = mark(name);
         if text.contains(secret.as_str()) {
             *text = text.replace(secret.as_str(), &named);
         }
@@ -219,13 +224,13 @@ mod tests {
             }))
             .with_detail("hint", "s3cr3t-value");
         let scrubbed = noted.scrub(observation);
-        assert_eq!(scrubbed.message, "said secret://key");
-        assert_eq!(scrubbed.details["hint"], "secret://key");
+        assert_eq!(scrubbed.message, "said [secret key]");
+        assert_eq!(scrubbed.details["hint"], "[secret key]");
         let output = scrubbed.output.unwrap();
-        assert_eq!(output["text"], "a secret://key b");
-        assert_eq!(output["list"], json!([{"secret://key": "secret://pin"}]));
+        assert_eq!(output["text"], "a [secret key] b");
+        assert_eq!(output["list"], json!([{"[secret key]": "[secret pin]"}]));
         assert_eq!((&output["number"], &output["other"]), (&json!(3141592), &json!("harmless")));
-        assert!(output["basic"].as_str().unwrap().contains("secret://key"), "{output}");
+        assert!(output["basic"].as_str().unwrap().contains("[secret key]"), "{output}");
     }
 
     #[test]
@@ -237,7 +242,7 @@ mod tests {
                 noted.secret("key").unwrap();
                 let text = STANDARD.encode(format!("{before}s3cr3t-value!{after}"));
                 let scrubbed = noted.scrub(Observation::new(Cause::Success, text.clone()));
-                assert!(scrubbed.message.contains("secret://key"), "{before:?} {after:?} {text}");
+                assert!(scrubbed.message.contains("[secret key]"), "{before:?} {after:?} {text}");
             }
         }
     }
@@ -259,7 +264,7 @@ mod tests {
             noted.secret("key").unwrap();
             noted.secret("plain").unwrap();
             let scrubbed = noted.scrub(Observation::new(Cause::Success, text)).message;
-            assert!(scrubbed.contains("secret://"), "{text} became {scrubbed}");
+            assert!(scrubbed.contains("[secret "), "{text} became {scrubbed}");
             assert!(!scrubbed.contains("rd") && !scrubbed.contains("cr3t%"), "{text} became {scrubbed}");
         }
         for text in ["100%", "%", "%zz%+1", "p%C3%A4", "%é"] {
@@ -285,7 +290,7 @@ mod tests {
             let noted = Noted::new(&held);
             noted.secret("key").unwrap();
             let scrubbed = noted.scrub(Observation::new(Cause::Success, text.clone())).message;
-            assert!(scrubbed.contains("secret://key") && !scrubbed.contains("Rd"), "{text} became {scrubbed}");
+            assert!(scrubbed.contains("[secret key]") && !scrubbed.contains("Rd"), "{text} became {scrubbed}");
         }
     }
 
@@ -297,7 +302,7 @@ mod tests {
             noted.secret("key").unwrap();
             let text = engine.encode("ab\u{3ff}\u{3fe}???>>>~~~cd");
             assert!(
-                noted.scrub(Observation::new(Cause::Success, text.clone())).message.contains("secret://key"),
+                noted.scrub(Observation::new(Cause::Success, text.clone())).message.contains("[secret key]"),
                 "{text}"
             );
         }

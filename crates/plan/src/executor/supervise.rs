@@ -101,10 +101,12 @@ impl Shared {
             Ok(Some(recovered)) if !recovered.run.is_finished() => recovered,
             Ok(_) => return Ok(()),
             // Whoever told it to stop may have been stopped before it was ended.
-            Err(error @ StoreError::Damaged { .. }) => match self.kept_cancel(place.run_id()).await? {
-                Some(cancel) => return Ok(self.close(place, &cancel).await?),
-                None => return Err(error.into()),
-            },
+            Err(error @ (StoreError::Damaged { .. } | StoreError::Unfit { .. })) => {
+                match self.kept_cancel(place.run_id()).await? {
+                    Some(cancel) => return Ok(self.close(place, &cancel).await?),
+                    None => return Err(error.into()),
+                }
+            }
             Err(error) => return Err(error.into()),
         };
         if let Some(cancel) = self.kept_cancel(place.run_id()).await? {

@@ -110,6 +110,7 @@ impl RunResult {
             settled: Vec::new(),
             no_retry: superseded(run, cancelled.as_ref()),
             stuck: None,
+            held_up: None,
             findings: admission.map_or_else(Vec::new, |admission| admission.findings.clone()),
             cancelled,
             trace_id,

@@ -15,6 +15,9 @@ pub enum StoreError {
     Corruption(#[from] Corruption),
     #[error("the stored {what} {key:?} is damaged: {reason}; restore the data directory from a backup")]
     Damaged { what: &'static str, key: String, reason: String },
+    /// Nothing is wrong with what is stored.
+    #[error("run {run_id:?} cannot go on here: {reason}")]
+    Unfit { run_id: String, reason: String },
     #[error("{what} has no canonical form, so it cannot be kept: {reason}")]
     NotCanonical { what: &'static str, reason: String },
     #[error("{what} has {bytes} bytes, at most {bytes_max} are kept")]

@@ -23,6 +23,8 @@ async fn cancel_takes_effect_at_the_next_boundary() {
         let run_id = begin(&executor, plan(0, vec![call("s1", "gate"), call("s2", "200"), call("s3", "200")])).await;
         world.stage.wait_for_calls(1).await;
         executor.cancel(&run_id, "olga", "no longer wanted").await.unwrap();
+        let under_way = executor.result(&run_id).await.unwrap().unwrap();
+        assert_eq!((under_way.status, under_way.cancelled.unwrap().by.as_str()), (Status::Running, "olga"));
         world.stage.gate.add_permits(1);
         let result = ended(&executor, &run_id).await;
         assert_eq!((result.status, result.stop.as_ref().unwrap().reason), (Status::Cancelled, StopReason::Cancelled));

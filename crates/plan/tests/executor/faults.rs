@@ -180,8 +180,10 @@ async fn a_large_answer_survives_a_failed_write() {
     while failing.refused() < 3 {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+    assert!(executor.result(&run_id).await.unwrap().unwrap().held_up.is_some(), "who asks hears why it waits");
     failing.left.store(usize::MAX, std::sync::atomic::Ordering::SeqCst);
     let result = ended(&executor, &run_id).await;
+    assert_eq!(result.held_up, None);
     assert_eq!((result.status, world.stage.calls()), (Status::Succeeded, 3));
     assert_eq!(output_of(&executor, step_of(&result, "s3")).await["value"], text);
 }

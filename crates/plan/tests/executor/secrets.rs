@@ -86,7 +86,20 @@ async fn a_server_that_echoes() {
     let value = authored(&world, json!([call("s1", &server.url("/"), "secret://token")]));
     let result = check(&world, value).await;
     let told = step_of(&result, "s1").outcome.details["output"]["body_base64"].to_string();
-    assert!(told.contains("secret://token"), "{told}");
+    assert!(told.contains("[secret token]"), "{told}");
+}
+
+/// What is left of an answer that held a secret can be used: no plan has to do without it.
+#[tokio::test]
+async fn an_answer_that_held_a_secret_is_used() {
+    let echo = Reply::Bytes(json_answer(200, &json!({"x": SECRET})));
+    let server = Server::start(vec![echo, Reply::Bytes(answer(200, &[], ""))]).await;
+    let world = standard(&settings());
+    let first = call("s1", &server.url("/"), "Bearer secret://token");
+    let value = authored(&world, json!([first, call("s2", &server.url("/"), "{{s1.body.x}}")]));
+    let result = check(&world, value).await;
+    assert_eq!(codes(&result), [("s1", "OK_HTTP_CALL"), ("s2", "OK_HTTP_CALL")]);
+    assert_eq!(server.requests()[1].header("authorization").unwrap(), "[secret token]");
 }
 
 /// A model that repeats the key it was asked with, and a provider that quotes it in an error.
@@ -113,7 +126,7 @@ async fn a_provider_that_echoes() {
         let result = check(&world, authored(&world, json!([asked]))).await;
         assert_eq!(codes(&result), [("s1", code)]);
         if code == "OK_LLM_INVOKE" {
-            assert_eq!(step_of(&result, "s1").outcome.details["output"]["text"], "key: secret://token");
+            assert_eq!(step_of(&result, "s1").outcome.details["output"]["text"], "key: [secret token]");
         }
     }
 }
@@ -178,5 +191,5 @@ async fn a_skill_that_tells() {
     });
     let named = json!({"as": "secret://token"});
     let result = check(&world, plan(0, vec![step("s1", "http_call", named)])).await;
-    assert_eq!(step_of(&result, "s1").outcome.details["output"], json!({"it": "secret://token"}));
+    assert_eq!(step_of(&result, "s1").outcome.details["output"], json!({"it": "[secret token]"}));
 }

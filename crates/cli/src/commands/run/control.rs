@@ -94,7 +94,8 @@ pub(super) async fn resolve(args: ResolveArgs, output: &Output) -> anyhow::Resul
     }
     let (run, step) = (clean(&args.run), clean(&args.step));
     if answer.existing {
-        let (by, note) = (clean(&answer.by), clean(&answer.note));
+        let by = if answer.by.is_empty() { "an operator".to_owned() } else { clean(&answer.by) };
+        let note = clean(&answer.note);
         let paint = if agrees { Paint::Warn } else { Paint::Bad };
         let before = output.paint(paint, "settled before");
         output.line(format!("{before}: step {step} of {run} counts as {word}, said {by}: {note}"))?;

@@ -83,7 +83,8 @@ impl PlaceArgs {
         if let Some(directory) = &self.data {
             return Place::Directory { directory: directory.clone(), run_id: run.to_owned() };
         }
-        if Path::new(run).is_file() {
+        // No run has such a name: whoever says it means a file, and hears that there is none.
+        if Path::new(run).is_file() || run.contains(std::path::MAIN_SEPARATOR) {
             return Place::File(run.into());
         }
         Place::Server { server: self.server.clone(), run_id: run.to_owned() }

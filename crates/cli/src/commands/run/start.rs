@@ -124,7 +124,7 @@ async fn start(request: StartRunRequest, how: HowArgs, output: &Output) -> anyho
     if output.is_json() {
         output.value(&json!({ "run_id": run_id, "existing": started.existing }))?;
     } else if started.existing {
-        output.line(format!("{} was started before by the same request", clean(run_id)))?;
+        output.line(format!("{} was started before", clean(run_id)))?;
     } else {
         output.line(format!("{} {}", output.paint(Paint::Good, "started"), clean(run_id)))?;
     }

@@ -1,8 +1,9 @@
 //! Why a run stopped and what to do about it, in words.
 
-use macp_plan::result::{AtWork, Doing, RunResult, Settled, StepResult};
+use macp_plan::result::{AtWork, Cancelled, Doing, RunResult, Settled, StepResult};
 use macp_plan::store::{Outcome, Status};
 use macp_plan_core::journal::{BudgetAlert, EFFECT, EFFECT_UNKNOWN, RefusedCheck, RunMode, Stop, StopReason};
+use macp_plan_core::plan::StepStatus;
 use macp_plan_core::taxonomy;
 use serde_json::Value;
 
@@ -12,9 +13,13 @@ use crate::text::count;
 /// Steps named in one sentence; it is one screen, and `log` has them all.
 const STEPS_TOLD_MAX: usize = 8;
 
+/// The code of a step whose effect is another's.
+const CONFLICT: &str = "ERR_IDEMPOTENCY_CONFLICT";
+
 /// A few sentences: what happened, and what an operator can do.
 pub(super) fn explain(result: &RunResult) -> Vec<String> {
     let mut told = outcome(result);
+    told.extend(warnings(result));
     told.extend(alerts(result));
     told.extend(in_doubt_besides(result));
     told.extend(result.settled.iter().map(said));
@@ -30,7 +35,15 @@ fn outcome(result: &RunResult) -> Vec<String> {
             let done = count(result.steps.len() as u64, "step has", "steps have");
             let mut told =
                 vec![format!("The run is under way: {done} ended. Follow it with `macp run watch {run_id}`.")];
-            told.extend(result.at_work.as_ref().map(at_work));
+            match &result.held_up {
+                Some(why) => told.push(format!(
+                    "Nothing more is called before what came of the last call is written down, and the store cannot: {why}."
+                )),
+                None => told.extend(result.at_work.as_ref().map(at_work)),
+            }
+            if let Some(cancelled) = &result.cancelled {
+                told.push(format!("It was told to stop{}, and does so between two calls.", by_whom(cancelled)));
+            }
             told
         }
         (Status::Succeeded, _) => succeeded(result),
@@ -82,7 +95,11 @@ fn stuck(result: &RunResult) -> Vec<String> {
     vec![
         format!("Nobody is at work on the run, because it cannot go on here: {why}."),
         "Bring back what is missing and start the server again, and it goes on where it is.".to_owned(),
-        format!("Or end it there: `macp run cancel {} --reason TEXT`.", result.run_id),
+        format!(
+            "Or end it: `macp run cancel {} --reason TEXT`; what cannot be ended without what is missing ends once that \
+             is back.",
+            result.run_id
+        ),
     ]
 }
 
@@ -98,6 +115,12 @@ fn succeeded(result: &RunResult) -> Vec<String> {
         told.push(format!("The run went on past failures at {}, as the plan allows.", failed.join(", ")));
     }
     told
+}
+
+/// What was found of the plan when the run was admitted, and did not keep it from running.
+fn warnings(result: &RunResult) -> Vec<String> {
+    let findings = result.findings.iter().filter(|_| result.status != Status::Rejected);
+    findings.map(|finding| format!("Warning: {}.", finding.explanation.trim_end_matches('.'))).collect()
 }
 
 fn rejected(result: &RunResult) -> Vec<String> {
@@ -120,12 +143,16 @@ const SCOPE_REASONS: [&str; 3] = ["scope_unknown", "agent_outside_scope", "skill
 
 fn cancelled(result: &RunResult, stop: Option<&Stop>) -> Vec<String> {
     let at = stop.and_then(|stop| stop.step_id.as_ref()).map(|step| format!(" before step {step}")).unwrap_or_default();
-    let who = match &result.cancelled {
-        Some(cancelled) if cancelled.reason.is_empty() => format!(" by {}", cancelled.by),
-        Some(cancelled) => format!(" by {}: {}", cancelled.by, cancelled.reason),
-        None => String::new(),
+    let why = match result.cancelled.as_ref() {
+        Some(cancelled) if !cancelled.reason.is_empty() => format!(": {}", cancelled.reason),
+        _ => String::new(),
     };
-    vec![format!("The run was cancelled{at}{who}.")]
+    vec![format!("The run was cancelled{at}{}{why}.", result.cancelled.as_ref().map(by_whom).unwrap_or_default())]
+}
+
+/// Where callers have no names there is none to tell.
+fn by_whom(cancelled: &Cancelled) -> String {
+    if cancelled.by.is_empty() { String::new() } else { format!(" by {}", cancelled.by) }
 }
 
 fn in_doubt(result: &RunResult, stop: &Stop) -> Vec<String> {
@@ -262,7 +289,7 @@ fn stopped(result: &RunResult, stop: &Stop) -> Vec<String> {
     let meaning = explanation.as_ref().map(|explanation| explanation.meaning);
     let said = step.map(|step| step.outcome.message.as_str());
     told.extend(said.filter(|said| !said.is_empty() && meaning != Some(said)).map(str::to_owned));
-    if let Some(explanation) = &explanation {
+    if let Some(explanation) = explanation.filter(|_| !step.is_some_and(is_in_doubt_elsewhere)) {
         told.push(format!("{} {}", explanation.meaning, explanation.action));
     }
     told
@@ -276,6 +303,21 @@ fn refused_for(step: &StepResult) -> Option<String> {
         Some(reference) => format!("Its reference `{reference}` cannot be resolved: {why}."),
         None => format!("It was not called: {why}."),
     })
+}
+
+/// Whether a step was not called because another run may have brought its effect about. What is to be done is said with
+/// it, and is not what to do about an effect that was claimed for another request.
+fn is_in_doubt_elsewhere(step: &StepResult) -> bool {
+    step.final_code == CONFLICT && step.outcome.message.contains("`macp run resolve ")
+}
+
+/// Whether a step that stopped a run would do so again, whatever happens meanwhile: its effect belongs to another
+/// request, or it asks an output that is there for what is not in it.
+fn is_hopeless(result: &RunResult, stopped: &StepResult) -> bool {
+    let reference = stopped.outcome.details.get("reference").and_then(Value::as_str);
+    let asked = reference.and_then(|reference| reference.trim_matches(['{', '}', ' ']).split('.').next());
+    let is_there = |step_id| step(result, step_id).is_some_and(|step| step.outcome.status == StepStatus::Success);
+    stopped.final_code == CONFLICT || asked.is_some_and(is_there)
 }
 
 /// How to go on, if there is a way that works.
@@ -293,6 +335,15 @@ fn retry(result: &RunResult) -> Option<String> {
     let mut open = unknown(result).map(|step| step.step_id.as_str()).chain(in_doubt);
     if open.any(|step_id| !is_settled(result, step_id)) {
         return None;
+    }
+    match result.stop.as_ref().and_then(|stop| step(result, stop.step_id.as_deref()?)) {
+        Some(step) if is_in_doubt_elsewhere(step) => {
+            return Some(format!("Once that is said, `macp run retry {}` goes on from there.", result.run_id));
+        }
+        Some(step) if is_hopeless(result, step) => {
+            return Some("To try it again would end the same way.".to_owned());
+        }
+        _ => {}
     }
     Some(format!("`macp run retry {}` tries the rest again and calls no finished step twice.", result.run_id))
 }

@@ -40,9 +40,13 @@ impl Drive<'_> {
         let mut patience = Patience::default();
         loop {
             match self.journal.append(batch.clone()).await {
-                Ok(_) => return Ok(()),
-                Err(error @ JournalError::Failed { .. }) => {
-                    tracing::error!(%error, "the run waits for its journal");
+                Ok(_) => {
+                    self.held_up(None);
+                    return Ok(());
+                }
+                Err(JournalError::Failed { failure, .. }) => {
+                    tracing::error!(error = %failure, "the run waits for its journal");
+                    self.held_up(Some(failure.to_string()));
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -59,12 +63,18 @@ impl Drive<'_> {
             let ours = written.len() == batch.len()
                 && written.iter().zip(&batch).all(|(entry, body)| is_same_place(entry.body(), body));
             if ours {
+                self.held_up(None);
                 return Ok(());
             }
             let run_id = run.run_id.to_string();
             let found = u64::try_from(run.entries.len()).unwrap_or(u64::MAX);
             return Err(JournalError::NotOwner { run_id, expected: from, found }.into());
         }
+    }
+
+    /// Lets those who ask know why the run does not get on.
+    fn held_up(&self, why: Option<String>) {
+        self.shared.desk.hold_up(self.journal.run_id(), why);
     }
 
     async fn reload(&mut self, patience: &mut Patience) -> Driven<Run> {
@@ -99,9 +109,13 @@ impl Drive<'_> {
         loop {
             let error = match self.shared.runs.bodies().keep(value.clone()).await {
                 Err(error @ StoreError::Failure(_)) => error,
-                kept => return Ok(kept),
+                kept => {
+                    self.held_up(None);
+                    return Ok(kept);
+                }
             };
             tracing::error!(%error, "an answer waits for the store");
+            self.held_up(Some(error.to_string()));
             let stopped = self.stopping.wait_for(|stopping| *stopping != Stopping::No);
             if tokio::time::timeout(patience.next(), stopped).await.is_ok() {
                 return Err(Broken::Stopping);
