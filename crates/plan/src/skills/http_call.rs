@@ -145,7 +145,10 @@ impl PureSkill for HttpCall {
 fn check_written(parameters: &Map<String, Value>) -> Result<(), String> {
     let literal = |text: &str| !super::has_reference(text);
     if let Some(text) = parameters.get("url").and_then(Value::as_str).filter(|text| literal(text)) {
-        url(text)?;
+        let url = url(text)?;
+        if !matches!(url.scheme(), "https" | "http") {
+            return Err(format!("at /url: a URL begins with https or http, not with {}", url.scheme()));
+        }
     }
     for (name, value) in headers_of(parameters) {
         header_name(name)?;

@@ -84,7 +84,7 @@ fn with(settings: &SkillSettings) -> Registry {
 #[tokio::test]
 async fn a_skill_reads_what_its_step_names() {
     let got = read(with(&settings()), "Bearer secret://token").await;
-    assert_eq!(got, (true, SECRET.len(), "secret://token".to_owned()));
+    assert_eq!(got, (true, SECRET.len(), "[secret token]".to_owned()));
     for silent in ["nobody", "secret://other", "secret://tokens", "token"] {
         let (got, length, told) = read(with(&settings()), silent).await;
         assert!(!got && length == 0 && told.contains("does not name `secret://token`"), "{silent}: {told}");
@@ -115,14 +115,14 @@ async fn a_skill_reads_no_secret_that_is_bound() {
 async fn a_skill_reads_what_it_was_set_up_with() {
     let mut entrusted = with(&settings());
     entrusted.entrust("curious", BTreeSet::from(["token".to_owned()])).unwrap();
-    assert_eq!(read(entrusted, "nobody").await, (true, SECRET.len(), "secret://token".to_owned()));
+    assert_eq!(read(entrusted, "nobody").await, (true, SECRET.len(), "[secret token]".to_owned()));
     // Whichever version comes later, and whatever it is set up with beside.
     let mut later = registry(&settings());
     later.register(Curious::new("0.9.0"), None).unwrap();
     later.entrust("curious", BTreeSet::from(["token".to_owned()])).unwrap();
     later.entrust("curious", BTreeSet::from(["another".to_owned()])).unwrap();
     later.register(Curious::new("1.0.0"), None).unwrap();
-    assert_eq!(read(later, "nobody").await, (true, SECRET.len(), "secret://token".to_owned()));
+    assert_eq!(read(later, "nobody").await, (true, SECRET.len(), "[secret token]".to_owned()));
     let mut other = with(&settings());
     other.entrust("http_call", BTreeSet::from(["token".to_owned()])).unwrap();
     let (got, _, told) = read(other, "nobody").await;
