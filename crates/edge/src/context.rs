@@ -28,6 +28,9 @@ const HISTORY_READERS: usize = 8;
 /// Listings and receipts being read at once. They take moments, and must not wait for what takes minutes.
 const BRIEF_READERS: usize = 8;
 
+/// Sessions looked up at once for refusals that never asked them. Each is a read of one row.
+const STATE_READERS: usize = 8;
+
 /// What a sender may ask for in a minute, where nothing else is set: the standard's own figures.
 const STARTS_PER_MINUTE: u32 = 60;
 const MESSAGES_PER_MINUTE: u32 = 600;
@@ -55,6 +58,8 @@ pub(crate) struct Context {
     pub(crate) history_readers: Readers,
     /// Leave to list, and to read a receipt.
     pub(crate) brief_readers: Readers,
+    /// Leave to look up how a session stands.
+    pub(crate) state_readers: Readers,
     began: Instant,
     roots: RwLock<Arc<[Root]>>,
     /// When the roots changed.
@@ -94,6 +99,7 @@ impl Context {
             open_sessions: OpenSessions::default(),
             history_readers: Readers::new(HISTORY_READERS),
             brief_readers: Readers::new(BRIEF_READERS),
+            state_readers: Readers::new(STATE_READERS),
             began: Instant::now(),
             roots: RwLock::new(roots.into()),
             root_changes: broadcast::Sender::new(ROOT_CHANGES_BUFFER),

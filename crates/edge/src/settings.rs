@@ -38,6 +38,8 @@ pub struct Settings {
     pub streams_per_connection_max: u32,
     /// How long a unary call may take.
     pub request_timeout: Duration,
+    /// How long a refusal waits to learn how its session stands, where that was not asked.
+    pub state_patience: Duration,
     /// How long a history being streamed waits for a client that does not read.
     pub stalled_reader_timeout: Duration,
     /// How long a drain waits for what is in flight.
@@ -135,6 +137,8 @@ impl Default for Settings {
             connections_max: 4_096,
             streams_per_connection_max: 1024,
             request_timeout: Duration::from_secs(30),
+            // Well before whoever met overload may come again.
+            state_patience: Duration::from_millis(50),
             stalled_reader_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(10),
             runtime_id: "macp-runtime".to_owned(),

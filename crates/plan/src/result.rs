@@ -65,7 +65,7 @@ pub struct RunResult {
     /// Why nobody can go on with the run where it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stuck: Option<String>,
-    /// Why what came of the run's last step cannot be written down now; nothing more is called before it is.
+    /// Why what the run has to write down cannot be written now; nothing more is called before it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_up: Option<String>,
     /// Why a run was not admitted, or what was found of it all the same.

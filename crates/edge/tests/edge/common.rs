@@ -43,7 +43,8 @@ impl Edge {
     }
 
     pub(crate) async fn on(store: Arc<dyn Store>, adjust: impl FnOnce(&mut Settings)) -> Edge {
-        let mut settings = Settings { listen: (Ipv4Addr::LOCALHOST, 0).into(), ..Settings::default() };
+        let listen = (Ipv4Addr::LOCALHOST, 0).into();
+        let mut settings = Settings { listen, state_patience: PATIENCE, ..Settings::default() };
         adjust(&mut settings);
         let server = Server::start(settings, store).await.expect("the server starts");
         let channel = connect(server.local_addr()).await;

@@ -235,24 +235,35 @@ async fn wire_4_overload_is_refused_with_a_hint_and_loses_nothing() {
     assert!(refused.message.contains("overloaded") && refused.message.contains("100 ms"), "{}", refused.message);
     let status = edge.runtime.clone().get_session(GetSessionRequest::default()).await.expect_err("refused");
     assert_eq!((status.code(), code(&status)), (Code::ResourceExhausted, "RATE_LIMITED"));
-    // What is refused unasked is told all the same how its session stands, unless that takes too long.
-    let cancel = async || {
-        let request = CancelSessionRequest { session_id: "kept".into(), reason: String::new() };
-        edge.runtime.clone().cancel_session(request).await.expect("an Ack").into_inner().ack.expect("an Ack")
-    };
-    for (is_slow, state) in [(false, OPEN), (true, UNSPECIFIED)] {
-        store.set(|held| held.heads_held = is_slow);
-        assert_eq!(edge.refuse(proposal("kept", "p"), "RATE_LIMITED").await.session_state, state);
-        let ack = cancel().await;
-        assert_eq!((ack.error.expect("refused").code.as_str(), ack.session_state), ("RATE_LIMITED", state));
-    }
-    store.set(|state| state.heads_held = false);
+    // What is refused unasked is told all the same how its session stands.
+    let request = CancelSessionRequest { session_id: "kept".into(), reason: String::new() };
+    let ack = edge.runtime.clone().cancel_session(request).await.expect("an Ack").into_inner().ack.expect("an Ack");
+    assert_eq!((ack.error.expect("refused").code.as_str(), ack.session_state), ("RATE_LIMITED", OPEN));
+    assert_eq!(edge.refuse(proposal("kept", "p"), "RATE_LIMITED").await.session_state, OPEN);
 
     store.set(|state| state.held = false);
     for ack in waiting {
         assert!(ack.await.expect("an Ack").ok, "what was let in is answered");
     }
     edge.accept(start("c")).await;
+    edge.shut_down().await;
+}
+
+/// To hear late that there is too much to do is worse than not to hear of the session.
+#[tokio::test]
+async fn wire_3_a_refusal_does_not_wait_for_a_store_that_does_not_answer() {
+    let store = Arc::new(Held::default());
+    let held: Arc<dyn Store> = Arc::clone(&store) as Arc<dyn Store>;
+    let edge = Edge::on(held, |settings| {
+        settings.message_limit_per_minute = Some(1);
+        settings.state_patience = std::time::Duration::from_millis(1);
+    })
+    .await;
+    edge.accept(start("s")).await;
+    edge.accept(proposal("s", "p")).await;
+    store.set(|state| state.heads_held = true);
+    assert_eq!(edge.refuse(proposal("s", "q"), "RATE_LIMITED").await.session_state, UNSPECIFIED);
+    store.set(|state| state.heads_held = false);
     edge.shut_down().await;
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use macp_plan_core::closing::{Closing, close};
+use macp_plan_core::closing::{Closing, Unclosable, close};
 use macp_plan_core::journal::{Body, RunStart};
 use macp_plan_core::skill::guarded;
 use macp_wire::informational::Informational;
@@ -43,7 +43,10 @@ impl Shared {
             let closing = Closing { by: &cancel.by, reason: &cancel.reason };
             let close = || close(&plan, &catalog, run.start(), entries, &recovery::bodies(store), closing);
             let closed = guarded(close).ok_or_else(|| recovery::damaged(&run_id, PANICKED.to_owned()))?;
-            let closed = closed.map_err(|error| StoreError::Unfit { run_id, reason: error.to_string() })?;
+            let closed = closed.map_err(|error| match error {
+                Unclosable::Misfit(misfit) => recovery::damaged(&run_id, misfit.to_string()),
+                missing => StoreError::Unfit { run_id, reason: missing.to_string() },
+            })?;
             Ok::<_, StoreError>(Some((run, closed)))
         });
         let Some((run, closed)) = closed.await? else {

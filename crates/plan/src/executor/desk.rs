@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
-use super::control::{Cancel, Control};
-use crate::result::{Cancelled, Doing, RunResult, stamp};
+use super::control::Control;
+use crate::result::{Doing, RunResult, stamp};
 
 #[derive(Debug, Default)]
 pub(super) struct Desk {
@@ -132,10 +132,6 @@ impl Desk {
         let Some(run) = runs.get(run_id) else { return };
         let control = run.control.borrow();
         result.held_up.clone_from(&run.held_up);
-        result.cancelled = control.cancel.as_ref().map(|Cancel { by, reason }| {
-            let (by, reason) = (by.clone(), reason.clone());
-            Cancelled { by, reason }
-        });
         let Some(at_work) = &mut result.at_work else { return };
         match at_work.doing {
             Doing::Calling => at_work.since = run.calling_since_ms.map(stamp),

@@ -69,6 +69,13 @@ pub(super) async fn call(dispatch: Dispatch, registry: &Registry, secrets: Arc<d
         return Observation::new(Cause::InputInvalid, told);
     }
     let client = registry.client_of(skill.metadata()).cloned();
+    // A short secret can be found in what has nothing to do with it; what is left of that is not for others.
+    if client.is_some()
+        && let Some(name) = secrecy::marked(&parameters).first()
+    {
+        let told = format!("the secret `{name}` was taken out of an output that would be sent on");
+        return Observation::new(Cause::InputInvalid, told);
+    }
     let (entrusted, bindings) = (registry.entrusted(&skill_id), registry.bindings());
     let work = async move {
         let secrets = Noted::new(&*secrets);

@@ -206,6 +206,7 @@ impl<'x> Drive<'x> {
     /// Says that the store keeps the run waiting, and waits a little; whoever has something to say is heard at once.
     async fn trouble(&mut self, error: &StoreError, doing: &str) {
         tracing::error!(%error, doing, "the run waits for its store");
+        self.held_up(Some(error.to_string()));
         let until = Instant::now() + self.patience.next();
         self.rest(Some(until)).await;
     }

@@ -42,7 +42,7 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use crate::registry::Registry;
-use crate::result::RunResult;
+use crate::result::{Cancelled, RunResult};
 use crate::secrets::Secrets;
 use crate::store::{Outcome, RunStore, Settlement, Status, StoreError};
 
@@ -162,6 +162,8 @@ impl Executor {
         let mut result = self.shared.runs.blocking::<_, StoreError>(read).await?;
         if let Some(result) = result.as_mut().filter(|result| result.status == Status::Running) {
             result.stuck = self.shared.why_stuck(run_id).await?;
+            let cancel = self.shared.kept_cancel(run_id).await?;
+            result.cancelled = cancel.map(|control::Cancel { by, reason }| Cancelled { by, reason });
             self.shared.desk.complete(run_id, result);
         }
         Ok(result)

@@ -128,7 +128,7 @@ fn misfit(run_id: &str, error: &OutOfPlace, plan: &FrozenPlan, catalog: &dyn Cat
         [] => damaged(run_id, error.to_string()),
         findings => StoreError::Unfit {
             run_id: run_id.to_owned(),
-            reason: format!("its plan cannot run here: {}", findings.join("; ")),
+            reason: format!("its plan cannot run here: {} ({error})", findings.join("; ")),
         },
     }
 }

@@ -97,9 +97,11 @@ fn encoded(secret: &str, offset: usize) -> Zeroizing<String> {
     Zeroizing::new(whole[(offset * 4).div_ceil(3)..digits].to_owned())
 }
 
-/// What stands in the place of a secret. Not how a plan names it, which no later step could take for its own.
+/// How what stands in the place of a secret begins. Not as a plan names it: then no later step could use what is left.
+const MARK: &str = "[secret ";
+
 fn mark(name: &str) -> String {
-    format!("[secret {name}]")
+    format!("{MARK}{name}]")
 }
 
 fn clear(value: &mut Value, seen: &[(Zeroizing<String>, String)]) {
@@ -184,12 +186,21 @@ fn percent_encoded_prefix(text: &str, secret: &str) -> Option<usize> {
 
 /// Names of the secrets that parameters mention.
 pub(crate) fn named(parameters: &Map<String, Value>) -> BTreeSet<String> {
+    names_after(REFERENCE, parameters)
+}
+
+/// Names of the secrets that were taken out of what parameters hold.
+pub(super) fn marked(parameters: &Map<String, Value>) -> BTreeSet<String> {
+    names_after(MARK, parameters)
+}
+
+fn names_after(mark: &str, parameters: &Map<String, Value>) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut values: Vec<&Value> = parameters.values().collect();
     while let Some(value) = values.pop() {
         match value {
             Value::String(text) => {
-                let after = text.split(REFERENCE).skip(1);
+                let after = text.split(mark).skip(1);
                 names.extend(after.map(|rest| rest.chars().take_while(|letter| is_name_letter(*letter)).collect()));
             }
             Value::Array(elements) => values.extend(elements),

@@ -89,17 +89,19 @@ async fn a_server_that_echoes() {
     assert!(told.contains("[secret token]"), "{told}");
 }
 
-/// What is left of an answer that held a secret can be used: no plan has to do without it.
+/// What is left of an answer that held a secret can be looked at, and is not sent on: who gets it would take it for whole.
 #[tokio::test]
 async fn an_answer_that_held_a_secret_is_used() {
-    let echo = Reply::Bytes(json_answer(200, &json!({"x": SECRET})));
-    let server = Server::start(vec![echo, Reply::Bytes(answer(200, &[], ""))]).await;
+    let server = Server::start(vec![Reply::Bytes(json_answer(200, &json!({"x": SECRET})))]).await;
     let world = standard(&settings());
     let first = call("s1", &server.url("/"), "Bearer secret://token");
-    let value = authored(&world, json!([first, call("s2", &server.url("/"), "{{s1.body.x}}")]));
+    let second = json!({"step_id": "s2", "skill_id": "json_transform", "skill_version": "2.0.0",
+        "parameters": {"input": "{{s1.body}}", "expression": "x"}});
+    let value = authored(&world, json!([first, second, call("s3", &server.url("/"), "{{s2.result}}")]));
     let result = check(&world, value).await;
-    assert_eq!(codes(&result), [("s1", "OK_HTTP_CALL"), ("s2", "OK_HTTP_CALL")]);
-    assert_eq!(server.requests()[1].header("authorization").unwrap(), "[secret token]");
+    assert_eq!(codes(&result), [("s1", "OK_HTTP_CALL"), ("s2", "OK_JSON_TRANSFORM"), ("s3", "ERR_VALIDATION_FAILED")]);
+    assert_eq!(step_of(&result, "s2").outcome.details["output"]["result"], "[secret token]");
+    assert_eq!(server.requests().len(), 1);
 }
 
 /// A model that repeats the key it was asked with, and a provider that quotes it in an error.

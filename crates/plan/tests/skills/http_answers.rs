@@ -271,7 +271,9 @@ fn parameters_that_cannot_be_sent_are_refused_beforehand() {
     }
     let template = json!({"url": "{{s1.url}}", "headers": {"x-note": "a\tb {{s1.caf\u{e9}}} c"}});
     skill.check_template(&object(template)).expect("what a reference brings is checked when it is there");
-    assert!(refused(json!({"url": "ftp://a.example/"})).contains("https or http"));
+    let told =
+        skill.check_template(&object(json!({"url": "ftp://a.example/{{s1.path}}"}))).expect_err("must be refused");
+    assert!(told.contains("https or http"), "{told}");
     // AOS-83: where nobody puts the secret into its place, its name is not sent either.
     assert!(refused(json!({"url": "https://a.example/?key=secret://shop"})).contains("in a header only"));
     for body in [json!({"body": {"keys": [{"key": "secret://shop"}]}}), json!({"body_text": "secret://shop"})] {

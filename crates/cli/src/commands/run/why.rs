@@ -37,12 +37,12 @@ fn outcome(result: &RunResult) -> Vec<String> {
                 vec![format!("The run is under way: {done} ended. Follow it with `macp run watch {run_id}`.")];
             match &result.held_up {
                 Some(why) => told.push(format!(
-                    "Nothing more is called before what came of the last call is written down, and the store cannot: {why}."
+                    "Nothing more is called before what there is to write down is written, and that fails for now: {why}."
                 )),
                 None => told.extend(result.at_work.as_ref().map(at_work)),
             }
             if let Some(cancelled) = &result.cancelled {
-                told.push(format!("It was told to stop{}, and does so between two calls.", by_whom(cancelled)));
+                told.push(format!("It was told to stop{}, which it does between two calls.", said_why(cancelled)));
             }
             told
         }
@@ -143,16 +143,14 @@ const SCOPE_REASONS: [&str; 3] = ["scope_unknown", "agent_outside_scope", "skill
 
 fn cancelled(result: &RunResult, stop: Option<&Stop>) -> Vec<String> {
     let at = stop.and_then(|stop| stop.step_id.as_ref()).map(|step| format!(" before step {step}")).unwrap_or_default();
-    let why = match result.cancelled.as_ref() {
-        Some(cancelled) if !cancelled.reason.is_empty() => format!(": {}", cancelled.reason),
-        _ => String::new(),
-    };
-    vec![format!("The run was cancelled{at}{}{why}.", result.cancelled.as_ref().map(by_whom).unwrap_or_default())]
+    vec![format!("The run was cancelled{at}{}.", result.cancelled.as_ref().map(said_why).unwrap_or_default())]
 }
 
-/// Where callers have no names there is none to tell.
-fn by_whom(cancelled: &Cancelled) -> String {
-    if cancelled.by.is_empty() { String::new() } else { format!(" by {}", cancelled.by) }
+/// By whom, and why. Where callers have no names there is none to tell.
+fn said_why(cancelled: &Cancelled) -> String {
+    let by = if cancelled.by.is_empty() { String::new() } else { format!(" by {}", cancelled.by) };
+    let why = if cancelled.reason.is_empty() { String::new() } else { format!(": {}", cancelled.reason) };
+    format!("{by}{why}")
 }
 
 fn in_doubt(result: &RunResult, stop: &Stop) -> Vec<String> {
@@ -314,10 +312,16 @@ fn is_in_doubt_elsewhere(step: &StepResult) -> bool {
 /// Whether a step that stopped a run would do so again, whatever happens meanwhile: its effect belongs to another
 /// request, or it asks an output that is there for what is not in it.
 fn is_hopeless(result: &RunResult, stopped: &StepResult) -> bool {
-    let reference = stopped.outcome.details.get("reference").and_then(Value::as_str);
-    let asked = reference.and_then(|reference| reference.trim_matches(['{', '}', ' ']).split('.').next());
-    let is_there = |step_id| step(result, step_id).is_some_and(|step| step.outcome.status == StepStatus::Success);
-    stopped.final_code == CONFLICT || asked.is_some_and(is_there)
+    // A skill that was called may have a reference of its own in its details.
+    let reference = stopped.outcome.details.get("reference").filter(|_| stopped.attempts.is_empty());
+    let path = reference.and_then(Value::as_str).map(|reference| reference.trim_matches(['{', '}', ' ']));
+    let is_asked = |step: &&StepResult| {
+        let rest = path.and_then(|path| path.strip_prefix(step.step_id.as_str()));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    // Names may have dots in them, and then the longest one is meant.
+    let asked = result.steps.iter().filter(is_asked).max_by_key(|step| step.step_id.len());
+    stopped.final_code == CONFLICT || asked.is_some_and(|step| step.outcome.status == StepStatus::Success)
 }
 
 /// How to go on, if there is a way that works.

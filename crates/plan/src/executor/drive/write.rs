@@ -73,7 +73,7 @@ impl Drive<'_> {
     }
 
     /// Lets those who ask know why the run does not get on.
-    fn held_up(&self, why: Option<String>) {
+    pub(super) fn held_up(&self, why: Option<String>) {
         self.shared.desk.hold_up(self.journal.run_id(), why);
     }
 
