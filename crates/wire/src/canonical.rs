@@ -128,9 +128,10 @@ impl<'de> Visitor<'de> for Strict {
         let inside = self.inside()?;
         let mut members = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            if members.insert(key, entries.next_value_seed(inside)?).is_some() {
+            if members.contains_key(&key) {
                 return Err(A::Error::custom("a key is given twice"));
             }
+            members.insert(key, entries.next_value_seed(inside)?);
         }
         Ok(Value::Object(members))
     }

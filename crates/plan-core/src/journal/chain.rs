@@ -1,7 +1,6 @@
 //! The chain over a journal: every entry is sealed to the one before it, so that a change anywhere shows.
 
 use macp_wire::canonical;
-use serde::de::Error as _;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -143,7 +142,7 @@ impl Chain {
         {
             return Err(Fault::UnknownKind(kind.clone()));
         }
-        let entry = parted(value).map_err(Fault::Unreadable)?;
+        let entry: Entry = serde_json::from_value(value).map_err(Fault::Unreadable)?;
         if entry.seq != self.next {
             return Err(Fault::Gap(entry.seq));
         }
@@ -158,14 +157,6 @@ impl Chain {
         self.finished |= matches!(entry.body, Body::RunFinished(_));
         self.head = Some(hash);
     }
-}
-
-/// An entry, its number read apart from the rest of it. As a part of one value the two would be read by way of a copy of
-/// everything, which is a good part of what a replay costs.
-fn parted(mut value: Value) -> Result<Entry, serde_json::Error> {
-    let seq = value.as_object_mut().and_then(|members| members.remove("seq"));
-    let seq = seq.ok_or_else(|| serde_json::Error::missing_field("seq"))?;
-    Ok(Entry { seq: serde_json::from_value(seq)?, body: serde_json::from_value(value)? })
 }
 
 /// A journal whose chain holds: it was either read with every check, or sealed entry by entry.
