@@ -19,6 +19,7 @@ mod lock;
 mod options;
 mod plan;
 mod readers;
+mod room;
 mod schema;
 mod strays;
 mod writer;
@@ -150,7 +151,7 @@ impl Writing {
         })
     }
 
-    /// Writes, and sees to it that the log is emptied when it has grown long enough.
+    /// Writes, and sees to it that the log has room until it has grown long enough to be emptied.
     fn write<T>(&self, write: impl FnOnce(&mut Writer) -> T) -> T {
         let mut writer = self.writer();
         let result = write(&mut writer);
@@ -160,8 +161,9 @@ impl Writing {
             return result;
         }
         // If even the size of the log cannot be learned, a checkpoint will show why.
-        if writer.log_pages().map_or(true, |pages| pages >= self.checkpoint_pages) {
-            self.checkpointer.wake();
+        match writer.log_pages() {
+            Ok(pages) if pages < self.checkpoint_pages => writer.want_room(pages),
+            _ => self.checkpointer.wake(),
         }
         result
     }

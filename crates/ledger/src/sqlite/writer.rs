@@ -20,6 +20,7 @@ use super::connection::Place;
 use super::known::Known;
 use super::plan::{Plan, SessionPlan, Stored};
 use super::readers;
+use super::room::Room;
 use crate::failure::Failure;
 use crate::store::{Append, AppendError, IndexUpdate};
 
@@ -46,6 +47,8 @@ pub(super) struct Writer {
     connection: Option<Connection>,
     known: Known,
     pages_max: Option<u32>,
+    /// None with a file layer of its own, which knows nothing of files changed beside it.
+    room: Option<Room>,
 }
 
 /// Where an attempt to store a batch went wrong.
@@ -59,7 +62,8 @@ enum Attempt<'a> {
 impl Writer {
     pub(super) fn open(place: Place) -> Result<Self, Failure> {
         let connection = place.create_writer()?;
-        Ok(Self { place, connection: Some(connection), known: Known::default(), pages_max: None })
+        let room = place.options.vfs.is_none().then(|| Room::new(&place.path));
+        Ok(Self { place, connection: Some(connection), known: Known::default(), pages_max: None, room })
     }
 
     pub(super) fn append(&mut self, batch: &[Append]) -> Vec<Result<(), AppendError>> {
@@ -102,7 +106,7 @@ impl Writer {
     fn attempt<'a>(&mut self, batch: &'a [Append]) -> Result<Vec<Result<(), AppendError>>, Attempt<'a>> {
         self.ensure_open().map_err(Attempt::Write)?;
         let connection = self.connection.as_ref().expect("opened above");
-        let written = write(connection, &self.known, batch);
+        let written = write(connection, &mut self.room, &self.known, batch);
         let (plan, keys) = match written {
             Ok(written) => written,
             Err(source) => {
@@ -192,6 +196,13 @@ impl Writer {
         Ok(u64::try_from(pages).unwrap_or(0))
     }
 
+    /// Has room made in a log of so many pages, with the next batch.
+    pub(super) fn want_room(&mut self, pages: u64) {
+        if let Some(room) = &mut self.room {
+            room.want(pages);
+        }
+    }
+
     /// Forgets everything that is not in the database.
     pub(super) fn reset(&mut self) {
         self.connection = None;
@@ -244,8 +255,14 @@ impl Writer {
 }
 
 /// Writes everything but the commit; returns the plan and the key of each planned session.
-fn write<'a>(connection: &Connection, known: &Known, batch: &'a [Append]) -> rusqlite::Result<(Plan<'a>, Vec<i64>)> {
+fn write<'a>(
+    connection: &Connection,
+    room: &mut Option<Room>,
+    known: &Known,
+    batch: &'a [Append],
+) -> rusqlite::Result<(Plan<'a>, Vec<i64>)> {
     connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+    room.as_mut().map(Room::make);
     let mut lookup = connection.prepare_cached(LOOKUP)?;
     let plan = Plan::new(batch, |id| match known.get(id) {
         Some(stored) => Ok(Some(stored)),
