@@ -80,9 +80,15 @@ impl<T> Messages<T> {
 #[derive(Debug)]
 pub(crate) struct Outlet<T> {
     messages: Messages<T>,
+    connection: u64,
 }
 
 impl<T> Outlet<T> {
+    /// The number of the connection that the messages leave by.
+    pub(crate) fn connection(&self) -> u64 {
+        self.connection
+    }
+
     /// Waits while there is no room. Whoever takes messages lets the producer run again once all are taken.
     pub(crate) async fn send(&self, message: T) {
         poll_fn(|cx| {
@@ -98,12 +104,12 @@ impl<T> Outlet<T> {
 }
 
 /// A stream of what a producer sends. Its error, or its panic, ends the stream as a status.
-pub(crate) fn attach<T, F>(producer: impl FnOnce(Outlet<T>) -> F) -> Attached<T>
+pub(crate) fn attach<T, F>(connection: u64, producer: impl FnOnce(Outlet<T>) -> F) -> Attached<T>
 where
     F: Future<Output = Result<(), Status>> + Send + 'static,
 {
     let messages = Arc::new(Mutex::new(VecDeque::new()));
-    let outlet = Outlet { messages: Messages(Arc::clone(&messages)) };
+    let outlet = Outlet { messages: Messages(Arc::clone(&messages)), connection };
     let producing = caught(producer(outlet));
     let producer = async move {
         producing.await.unwrap_or_else(|Panicked| Err(status::internal("the stream failed in a way it should not")))
@@ -164,7 +170,7 @@ mod tests {
     #[tokio::test]
     async fn everything_that_was_sent_arrives_before_the_end() {
         for count in [0, 1, BUFFER, 5 * BUFFER] {
-            let stream = attach(|outlet| async move {
+            let stream = attach(0, |outlet| async move {
                 for number in 0..count {
                     outlet.send(number).await;
                 }
@@ -179,7 +185,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_ends_the_stream_with_a_status() {
-        let stream = attach(|outlet| async move {
+        let stream = attach(0, |outlet| async move {
             outlet.send(1).await;
             panic!("a bug")
         });
@@ -191,7 +197,7 @@ mod tests {
     #[tokio::test]
     async fn a_producer_ends_with_its_client() {
         let (held, released) = tokio::sync::oneshot::channel::<()>();
-        let mut stream: Attached<()> = attach(|_outlet| async move {
+        let mut stream: Attached<()> = attach(0, |_outlet| async move {
             let _held = held;
             std::future::pending().await
         });
@@ -219,7 +225,7 @@ mod tests {
         let mut cx = Context::from_waker(&waker);
         let runs = Arc::new(AtomicUsize::new(0));
         let (counted, (call, mut called)) = (Arc::clone(&runs), tokio::sync::mpsc::unbounded_channel());
-        let mut stream = attach(|outlet| async move {
+        let mut stream = attach(0, |outlet| async move {
             loop {
                 let number = poll_fn(|cx| {
                     counted.fetch_add(1, Ordering::SeqCst);
@@ -243,7 +249,7 @@ mod tests {
         let woken = Arc::new(Woken(AtomicUsize::new(0)));
         let waker = Arc::clone(&woken).into();
         let mut cx = Context::from_waker(&waker);
-        let mut stream = attach(|outlet| async move {
+        let mut stream = attach(0, |outlet| async move {
             outlet.send(1).await;
             outlet.send(2).await;
             std::future::pending().await

@@ -7,6 +7,7 @@
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -49,6 +50,8 @@ pub(crate) struct Front {
     /// Longest any call takes until its answer begins.
     timeout: Duration,
     services: Guard<Counting<Services>>,
+    /// Connections there have been.
+    connections: AtomicU64,
 }
 
 impl Front {
@@ -60,7 +63,7 @@ impl Front {
         services: Services,
     ) -> Self {
         let services = Guard::new(Counting::new(services, Arc::clone(&inflow)));
-        Front { runtime, inflow, decode_max, timeout, services }
+        Front { runtime, inflow, decode_max, timeout, services, connections: AtomicU64::new(0) }
     }
 
     async fn send(&self, request: Request<Incoming>) -> Response<Answer> {
@@ -80,12 +83,12 @@ impl Front {
         }
     }
 
-    async fn stream(&self, request: Request<Incoming>) -> Response<Answer> {
+    async fn stream(&self, request: Request<Incoming>, connection: u64) -> Response<Answer> {
         let allowed = deadline::allowed(request.headers(), self.timeout);
         let (parts, body) = request.into_parts();
         let metadata = MetadataMap::from_headers(parts.headers);
         let requests = Streaming::new_request(macp_rpc::decoder(), body, None, Some(self.decode_max));
-        let opening = caught(self.runtime.stream(&metadata, requests));
+        let opening = caught(self.runtime.stream(&metadata, requests, connection));
         let panicked = |Panicked| Err(status::panicked());
         match deadline::within(allowed, opening).await.and_then(|opened| opened.unwrap_or_else(panicked)) {
             Ok(messages) => streamed::answer(messages),
@@ -115,11 +118,14 @@ impl Front {
 pub(crate) struct Door {
     front: Arc<Front>,
     calls: Calls,
+    /// Which of all connections it is.
+    connection: u64,
 }
 
 impl Door {
     pub(crate) fn new(front: Arc<Front>, calls: Calls) -> Self {
-        Door { front, calls }
+        let connection = front.connections.fetch_add(1, Ordering::Relaxed);
+        Door { front, calls, connection }
     }
 }
 
@@ -135,7 +141,10 @@ impl hyper::service::Service<Request<Incoming>> for Door {
                 self.calls.next_is_brief();
                 Box::pin(async move { Ok(front.send(request).await) })
             }
-            STREAM_SESSION if unary::is_plain(&request) => Box::pin(async move { Ok(front.stream(request).await) }),
+            STREAM_SESSION if unary::is_plain(&request) => {
+                let connection = self.connection;
+                Box::pin(async move { Ok(front.stream(request, connection).await) })
+            }
             _ => Box::pin(async move { Ok(front.serve(request).await) }),
         }
     }

@@ -111,7 +111,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_made_together_leaves_together_and_a_status_comes_last() {
-        let mut stream = streamed(attach(|outlet| async move {
+        let mut stream = streamed(attach(0, |outlet| async move {
             outlet.send(envelope(1)).await;
             outlet.send(envelope(2)).await;
             tokio::task::yield_now().await;
@@ -130,14 +130,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_that_went_well_says_so() {
-        let mut stream = streamed(attach(|_outlet| async { Ok(()) }));
+        let mut stream = streamed(attach(0, |_outlet| async { Ok(()) }));
         let trailers = next(&mut stream).await.and_then(|frame| frame.into_trailers().ok()).expect("trailers");
         assert_eq!(Status::from_header_map(&trailers).expect("a status").code(), Code::Ok);
     }
 
     #[tokio::test]
     async fn large_messages_are_not_gathered_without_bound() {
-        let mut stream = streamed(attach(|outlet| async move {
+        let mut stream = streamed(attach(0, |outlet| async move {
             for _ in 0..3 {
                 outlet.send(envelope(GATHERED_BYTES - 1_000)).await;
             }

@@ -108,10 +108,12 @@ impl Feed {
     }
 
     /// Joins a session's live feed; what was committed before is the history's to tell.
-    pub(crate) fn join(&self, session_id: &Arc<str>, buffer: usize) -> Live {
-        let (subscriber, live) = live::connect(buffer);
+    pub(crate) fn join(&self, session_id: &Arc<str>, buffer: usize, neighbourhood: u64) -> Live {
+        let (subscriber, live) = live::connect(buffer, neighbourhood);
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.entry(Arc::clone(session_id)).or_default().push(subscriber);
+        let subscribers = sessions.entry(Arc::clone(session_id)).or_default();
+        let place = subscribers.partition_point(|other| other.neighbourhood <= neighbourhood);
+        subscribers.insert(place, subscriber);
         self.subscribers.fetch_add(1, Ordering::SeqCst);
         live
     }
@@ -188,5 +190,21 @@ impl Feed {
 
     pub(crate) fn watch_signals(&self) -> broadcast::Receiver<Arc<Signal>> {
         self.signals.join()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subscribers_who_share_a_way_out_are_beside_each_other() {
+        let feed = Feed::new(1);
+        let session_id = Arc::from("s");
+        let lives: Vec<Live> = [7, 3, 7, 0, 3].map(|number| feed.join(&session_id, 1, number)).into();
+        let sessions = feed.sessions.lock().expect("whole");
+        let order: Vec<u64> = sessions[&session_id].iter().map(|subscriber| subscriber.neighbourhood).collect();
+        assert_eq!(order, [0, 3, 3, 7, 7]);
+        assert_eq!(lives.len(), order.len());
     }
 }

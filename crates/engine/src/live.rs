@@ -25,6 +25,8 @@ pub(crate) struct Subscriber {
     queue: Arc<Mutex<Queue>>,
     /// Deliveries it may be behind when something new is committed.
     buffer: usize,
+    /// Subscribers that share their way out have the same.
+    pub(crate) neighbourhood: u64,
 }
 
 /// The receiving end of a session's live feed.
@@ -45,9 +47,9 @@ struct Queue {
 }
 
 /// The two ends of a queue.
-pub(crate) fn connect(buffer: usize) -> (Subscriber, Live) {
+pub(crate) fn connect(buffer: usize, neighbourhood: u64) -> (Subscriber, Live) {
     let queue = Arc::new(Mutex::default());
-    (Subscriber { queue: Arc::clone(&queue), buffer }, Live { queue })
+    (Subscriber { queue: Arc::clone(&queue), buffer, neighbourhood }, Live { queue })
 }
 
 impl Subscriber {
@@ -161,7 +163,7 @@ mod tests {
         let woken = Arc::new(Woken(AtomicUsize::new(0)));
         let waker = Arc::clone(&woken).into();
         let mut cx = Context::from_waker(&waker);
-        let (subscriber, mut live) = connect(10);
+        let (subscriber, mut live) = connect(10, 0);
         let mut next = pin!(live.next());
         assert!(next.as_mut().poll(&mut cx).is_pending());
         assert!(subscriber.deliver(&delivery(1, 1)));
@@ -175,7 +177,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_falls_behind_gets_what_was_queued_and_then_the_reason() {
-        let (subscriber, mut live) = connect(2);
+        let (subscriber, mut live) = connect(2, 0);
         for ordinal in 1..=3 {
             assert!(subscriber.keeps_up());
             assert!(subscriber.deliver(&delivery(ordinal, 1)));
@@ -190,7 +192,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_queue_is_bounded_by_bytes_and_the_largest_envelope_still_goes_through_it() {
-        let (subscriber, mut live) = connect(100);
+        let (subscriber, mut live) = connect(100, 0);
         assert!(subscriber.deliver(&delivery(1, BYTES_BEHIND_MAX + 1)));
         assert!(live.next().await.is_some());
         assert!(subscriber.deliver(&delivery(2, BYTES_BEHIND_MAX)));
@@ -201,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_commit_may_hold_more_than_anyone_may_be_behind() {
-        let (subscriber, _live) = connect(0);
+        let (subscriber, _live) = connect(0, 0);
         for ordinal in 0..COMMIT_ENTRIES_MAX as u64 {
             assert!(subscriber.deliver(&delivery(ordinal, 1)));
         }
@@ -210,12 +212,12 @@ mod tests {
 
     #[tokio::test]
     async fn both_ends_hear_when_the_other_is_gone() {
-        let (subscriber, mut live) = connect(1);
+        let (subscriber, mut live) = connect(1, 0);
         let ended = tokio::spawn(async move { (live.next().await.is_none(), live.has_lagged()) });
         tokio::task::yield_now().await;
         drop(subscriber);
         assert_eq!(ended.await.expect("no panic"), (true, false));
-        let (subscriber, live) = connect(1);
+        let (subscriber, live) = connect(1, 0);
         assert!(!subscriber.has_left());
         drop(live);
         assert!(subscriber.has_left() && !subscriber.deliver(&delivery(1, 1)));

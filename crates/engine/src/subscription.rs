@@ -47,6 +47,8 @@ pub struct Subscription {
     session_id: Arc<str>,
     after_ordinal: u64,
     buffer: usize,
+    /// Who it shares its way out with.
+    neighbourhood: u64,
     /// Stands at the last entry read from the history; none until the one to start after was found.
     checker: Option<Checker>,
     ready: VecDeque<Delivery>,
@@ -82,12 +84,20 @@ impl Subscription {
             session_id,
             after_ordinal,
             buffer,
+            neighbourhood: 0,
             checker: (after_ordinal == 0).then(Checker::new),
             ready: VecDeque::new(),
             live: None,
             caught_up: false,
             reading: None,
         }
+    }
+
+    /// Subscribers of one neighbourhood hear of a commit one right after the other. For those who share something on
+    /// their way out, such as a connection.
+    #[must_use]
+    pub fn beside(self, neighbourhood: u64) -> Self {
+        Subscription { neighbourhood, ..self }
     }
 
     /// The next envelope. Waits while the session is quiet; ends only by an error.
@@ -169,7 +179,7 @@ impl Subscription {
     fn join(&mut self) {
         match &mut self.live {
             Some(live) if !live.has_lagged() => live.forget(),
-            live => *live = Some(self.feed.join(&self.session_id, self.buffer)),
+            live => *live = Some(self.feed.join(&self.session_id, self.buffer, self.neighbourhood)),
         }
     }
 

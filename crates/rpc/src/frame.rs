@@ -13,20 +13,21 @@ const ENVELOPE: u32 = 1;
 /// encoded, once for all of them.
 #[derive(Clone, Debug)]
 pub enum StreamFrame {
-    Response(StreamSessionResponse),
+    /// Few frames are of this kind, and all are moved from hand to hand.
+    Response(Box<StreamSessionResponse>),
     /// The encoding of an envelope.
     Envelope(Bytes),
 }
 
 impl From<Response> for StreamFrame {
     fn from(response: Response) -> Self {
-        Self::Response(StreamSessionResponse { response: Some(response) })
+        Self::Response(Box::new(StreamSessionResponse { response: Some(response) }))
     }
 }
 
 impl Default for StreamFrame {
     fn default() -> Self {
-        Self::Response(StreamSessionResponse::default())
+        Self::Response(Box::default())
     }
 }
 
@@ -58,7 +59,7 @@ impl Message for StreamFrame {
         context: DecodeContext,
     ) -> Result<(), DecodeError> {
         if let Self::Envelope(_) = self {
-            *self = Self::Response(StreamSessionResponse::decode(self.encode_to_vec().as_slice())?);
+            *self = Self::Response(Box::new(StreamSessionResponse::decode(self.encode_to_vec().as_slice())?));
         }
         match self {
             Self::Response(response) => response.merge_field(tag, wire_type, buffer, context),
@@ -86,7 +87,7 @@ mod tests {
             assert_eq!(encoded.encode_to_vec(), message.encode_to_vec());
             assert_eq!(encoded.encoded_len(), message.encoded_len());
             let read = StreamFrame::decode(encoded.encode_to_vec().as_slice()).expect("a response");
-            assert!(matches!(read, StreamFrame::Response(read) if read == message));
+            assert!(matches!(read, StreamFrame::Response(read) if *read == message));
         }
     }
 

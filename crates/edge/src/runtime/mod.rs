@@ -54,9 +54,10 @@ impl Runtime {
         &self,
         metadata: &MetadataMap,
         requests: Streaming<StreamSessionRequest>,
+        connection: u64,
     ) -> Result<Attached<StreamFrame>, Status> {
         let access = identity::access(&self.ctx, metadata).await.admitted()?;
-        Ok(stream::open(&self.ctx, access, requests))
+        Ok(stream::open(&self.ctx, access, requests, connection))
     }
 
     /// Insists on the right to change the registries, which are those of standard sessions.
@@ -99,7 +100,7 @@ impl Service for Runtime {
         request: Request<Streaming<StreamSessionRequest>>,
     ) -> Answer<Self::StreamSessionStream> {
         let (metadata, _extensions, requests) = request.into_parts();
-        self.stream(&metadata, requests).await.map(Response::new)
+        self.stream(&metadata, requests, 0).await.map(Response::new)
     }
 
     async fn get_session(&self, request: Request<GetSessionRequest>) -> Answer<GetSessionResponse> {

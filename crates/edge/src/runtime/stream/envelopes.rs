@@ -8,12 +8,13 @@ use macp_kernel::{PROTOCOL_VERSION, State};
 use macp_rpc::StreamFrame;
 use macp_wire::signature::v1::EnvelopeSignature;
 use macp_wire::v1::stream_session_response::Response;
-use macp_wire::v1::{Ack, Envelope, StreamSessionRequest};
+use macp_wire::v1::{Ack, Envelope};
 use serde_json::json;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
+use super::inbound::Inbound;
 use super::pipeline::{Answer, front, submit};
-use super::{Frame, invalid, next};
+use super::{Frame, invalid};
 use crate::access::Access;
 use crate::attached::Outlet;
 use crate::context::Context;
@@ -39,7 +40,7 @@ pub(super) async fn run(
     ctx: &Context,
     access: &Access,
     first: Submitted,
-    mut inbound: Streaming<StreamSessionRequest>,
+    mut inbound: Inbound,
     outlet: &Outlet<StreamFrame>,
 ) -> Result<(), Status> {
     let mut answers = VecDeque::new();
@@ -52,7 +53,7 @@ pub(super) async fn run(
                 answers.pop_front();
                 outlet.send(Response::Envelope(answer).into()).await;
             }
-            frame = next(&mut inbound), if answers.len() < PIPELINE_MAX => match frame {
+            frame = inbound.next(), if answers.len() < PIPELINE_MAX => match frame {
                 Ok(Some(Frame::Envelope(envelope, signature))) => {
                     answers.push_back(hand_over(ctx, access, (envelope, signature)).await);
                 }

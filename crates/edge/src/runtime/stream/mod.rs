@@ -1,6 +1,7 @@
 //! StreamSession: the first frame says whether a stream carries envelopes or subscribes to a session.
 
 mod envelopes;
+mod inbound;
 mod pipeline;
 mod standard;
 mod subscription;
@@ -12,8 +13,9 @@ use macp_rpc::StreamFrame;
 use macp_wire::codes::Code;
 use macp_wire::signature::v1::EnvelopeSignature;
 use macp_wire::v1::{Envelope, StreamSessionRequest};
-use tonic::{Code as Grpc, Status, Streaming};
+use tonic::{Status, Streaming};
 
+use self::inbound::Inbound;
 use super::sessions;
 use crate::access::Access;
 use crate::attached::{Attached, attach};
@@ -30,12 +32,14 @@ enum Frame {
 pub(super) fn open(
     ctx: &Arc<Context>,
     access: Access,
-    mut inbound: Streaming<StreamSessionRequest>,
+    frames: Streaming<StreamSessionRequest>,
+    connection: u64,
 ) -> Attached<StreamFrame> {
     let ctx = Arc::clone(ctx);
-    attach(|outlet| async move {
+    attach(connection, |outlet| async move {
+        let mut inbound = Inbound::new(frames);
         let first = tokio::select! {
-            frame = next(&mut inbound) => frame?,
+            frame = inbound.next() => frame?,
             () = ctx.drain.begun() => return Err(status::shutting_down()),
         };
         let Some(first) = first else {
@@ -71,30 +75,6 @@ async fn profile(ctx: &Context, access: &Access, first: &Frame) -> Result<Profil
         // and the stream goes on after that. Otherwise only the session could tell.
         (Err(_met_again), Frame::Envelope(..)) if access.identity().is_none() => Ok(Profile::Classic),
         (Err(failure), _) => Err(failure),
-    }
-}
-
-/// The next frame; none when the client has nothing more to send.
-async fn next(inbound: &mut Streaming<StreamSessionRequest>) -> Result<Option<Frame>, Status> {
-    let Some(request) = inbound.message().await.map_err(unreadable)? else {
-        return Ok(None);
-    };
-    let StreamSessionRequest { envelope, subscribe_session_id, after_sequence, signature } = request;
-    match (envelope, subscribe_session_id.is_empty()) {
-        (Some(envelope), true) => Ok(Some(Frame::Envelope(Box::new(envelope), signature))),
-        (None, false) => Ok(Some(Frame::Subscribe { session_id: subscribe_session_id, after_ordinal: after_sequence })),
-        (Some(_), false) => Err(invalid("a frame holds an envelope or subscribes, not both")),
-        (None, true) => Err(invalid("a frame holds an envelope or subscribes to a session")),
-    }
-}
-
-/// The transport calls a frame it cannot decode an internal error and one too long out of range; the client's frame is
-/// what is wrong.
-fn unreadable(error: Status) -> Status {
-    match error.code() {
-        Grpc::Internal => invalid(error.message()),
-        Grpc::OutOfRange => status::coded(Code::PayloadTooLarge, error.message()),
-        _ => error,
     }
 }
 

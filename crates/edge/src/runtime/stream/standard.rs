@@ -13,11 +13,12 @@ use macp_rpc::StreamFrame;
 use macp_wire::codes::Code;
 use macp_wire::signature::v1::EnvelopeSignature;
 use macp_wire::v1::stream_session_response::Response;
-use macp_wire::v1::{Ack, Envelope, MacpError, SessionState, StreamSessionRequest};
-use tonic::{Status, Streaming};
+use macp_wire::v1::{Ack, Envelope, MacpError, SessionState};
+use tonic::Status;
 
+use super::inbound::Inbound;
 use super::pipeline::{Answer, front, submit};
-use super::{Frame, invalid, next};
+use super::{Frame, invalid};
 use crate::access::{Access, UNIDENTIFIED};
 use crate::ack::{Refusal, Subject};
 use crate::attached::Outlet;
@@ -50,7 +51,7 @@ pub(super) async fn run(
     ctx: &Context,
     access: &Access,
     first: Frame,
-    mut inbound: Streaming<StreamSessionRequest>,
+    mut inbound: Inbound,
     outlet: &Outlet<StreamFrame>,
 ) -> Result<(), Status> {
     let mut stream = Stream {
@@ -81,7 +82,7 @@ pub(super) async fn run(
             }
             delivery = delivery(&mut stream.bound) => outlet.send(delivery?).await,
             () = &mut drained => return Err(status::shutting_down()),
-            frame = next(&mut inbound), if reading && stream.has_room() => match frame? {
+            frame = inbound.next(), if reading && stream.has_room() => match frame? {
                 Some(frame) => stream.take(frame).await?,
                 None => reading = false,
             },
@@ -141,7 +142,8 @@ impl Stream<'_> {
             Then::End => Ok(true),
             Then::Replay { after_ordinal } => {
                 bound.position = *after_ordinal;
-                bound.feed = self.ctx.engine.subscribe(&bound.session_id, *after_ordinal);
+                bound.feed =
+                    self.ctx.engine.subscribe(&bound.session_id, *after_ordinal).beside(self.outlet.connection());
                 self.asked = None;
                 Ok(false)
             }
@@ -253,7 +255,7 @@ impl Stream<'_> {
 
     fn join(&mut self, session_id: String, mode: String, position: u64) {
         self.session_id = Some(session_id.clone());
-        let feed = self.ctx.engine.subscribe(&session_id, position);
+        let feed = self.ctx.engine.subscribe(&session_id, position).beside(self.outlet.connection());
         self.bound = Some(Bound { session_id, mode, feed, position });
     }
 

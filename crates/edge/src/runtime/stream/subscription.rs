@@ -6,10 +6,10 @@
 use std::pin::pin;
 
 use macp_rpc::StreamFrame;
-use macp_wire::v1::StreamSessionRequest;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
-use super::{Frame, invalid, next};
+use super::inbound::Inbound;
+use super::{Frame, invalid};
 use crate::access::Access;
 use crate::attached::Outlet;
 use crate::context::Context;
@@ -28,13 +28,13 @@ pub(super) async fn run(
     access: &Access,
     session_id: &str,
     after_ordinal: u64,
-    mut inbound: Streaming<StreamSessionRequest>,
+    mut inbound: Inbound,
     outlet: &Outlet<StreamFrame>,
 ) -> Result<(), Status> {
     let session = sessions::readable(ctx, access, session_id).await?;
     // Who asks for what lies beyond the end gets whatever comes next.
     let after_ordinal = after_ordinal.min(session.ordinal);
-    let mut subscription = ctx.engine.subscribe(session_id, after_ordinal);
+    let mut subscription = ctx.engine.subscribe(session_id, after_ordinal).beside(outlet.connection());
     // Of the last delivery; before the first, of what the client says it has.
     let mut position = after_ordinal;
     let mut asked: Option<(u64, Then)> = None;
@@ -47,7 +47,7 @@ pub(super) async fn run(
                 Then::End => return Ok(()),
                 Then::Replay { after_ordinal } => {
                     position = *after_ordinal;
-                    subscription = ctx.engine.subscribe(session_id, position);
+                    subscription = ctx.engine.subscribe(session_id, position).beside(outlet.connection());
                     asked = None;
                 }
             }
@@ -58,7 +58,7 @@ pub(super) async fn run(
                 position = delivery.ordinal;
                 outlet.send(StreamFrame::Envelope(delivery.envelope)).await;
             }
-            frame = next(&mut inbound), if asked.is_none() => {
+            frame = inbound.next(), if asked.is_none() => {
                 let then = match frame? {
                     None => Then::End,
                     Some(Frame::Subscribe { session_id: other, after_ordinal }) if other == session_id => {
