@@ -37,7 +37,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// history later and get the same decisions. Try `macp demo` first.
 #[derive(Debug, Parser)]
 #[command(name = "macp", version, propagate_version = true, max_term_width = 100)]
-#[command(after_help = "Exit codes: 0 success, 1 negative finding, 2 usage error or failure.")]
+#[command(after_help = "Exit codes: 0 success, 1 negative finding, 2 usage error or failure. \
+    Of plan and run: 2 usage error alone, 1 whatever else went wrong; replays have more.")]
 struct Cli {
     /// Print data as JSON, one value per line
     #[arg(long, global = true)]
@@ -51,6 +52,8 @@ struct Cli {
 enum Finding {
     Positive,
     Negative,
+    /// That it was called in a way that makes no sense.
+    Misused,
     /// What a comparison of runs ended with.
     Verdict(Verdict),
 }
@@ -64,6 +67,7 @@ impl Finding {
         match self {
             Finding::Positive => ExitCode::SUCCESS,
             Finding::Negative => ExitCode::from(1),
+            Finding::Misused => ExitCode::from(2),
             Finding::Verdict(verdict) => ExitCode::from(verdict.exit_code()),
         }
     }

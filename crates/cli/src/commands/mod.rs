@@ -63,8 +63,8 @@ impl Command {
             Command::Verify(args) => verify::run(args, output).await,
             Command::Export(args) => export::run(args, output).await,
             Command::Import(args) => import::run(args, output),
-            Command::Plan(command) => command.run(output).await,
-            Command::Run(command) => command.run(output).await,
+            Command::Plan(command) => failed(command.run(output).await, output),
+            Command::Run(command) => failed(command.run(output).await, output),
             Command::Receipt(command) => command.run(output).await,
             Command::Policy(command) => command.run(output).await,
             Command::Mode(command) => command.run(output).await,
@@ -73,6 +73,28 @@ impl Command {
             Command::Conform(args) => conform::run(args, output).await,
             Command::Settings(args) => settings::run(args, output),
         }
+    }
+}
+
+/// The verbs of plans leave exit code 2 to wrong usage: whatever else goes wrong is 1 (AOS-96).
+fn failed(found: anyhow::Result<Finding>, output: &Output) -> anyhow::Result<Finding> {
+    tell(found, Finding::Negative, output)
+}
+
+/// As [`failed`], for what cannot be asked for.
+fn misused(error: anyhow::Error, output: &Output) -> anyhow::Result<Finding> {
+    tell(Err(error), Finding::Misused, output)
+}
+
+/// Tells of a failure, which then counts as a finding. There is nobody to tell if the output is not read any more.
+fn tell(found: anyhow::Result<Finding>, told: Finding, output: &Output) -> anyhow::Result<Finding> {
+    match found {
+        Err(error) if !output.is_unread() => {
+            output.flush()?;
+            output.failure(&error);
+            Ok(told)
+        }
+        found => found,
     }
 }
 

@@ -53,7 +53,7 @@ fn lint_tells_everything_at_once() {
 
     std::fs::write(&bad, "{\"a\": 1, \"a\": 2}").unwrap();
     assert!(macp(&["plan", "lint", text(&bad)]).exits(1).stdout.contains("not_json"));
-    let missing = macp(&["plan", "lint", "/nowhere/plan.json"]).exits(2);
+    let missing = macp(&["plan", "lint", "/nowhere/plan.json"]).exits(1);
     assert!(missing.stderr.contains("cannot read /nowhere/plan.json"), "{missing:?}");
 }
 
@@ -139,7 +139,7 @@ fn builds_and_profiles_are_frozen_in() {
     let found = macp(&["--json", "plan", "lint", text(&example()), "--profile", text(&narrow)]).exits(1).value();
     assert_eq!(found["findings"][0]["reason"], "skill_outside_profile", "{found:#}");
     let odd = written(place.path(), "odd.json", &json!({"skills": []}));
-    macp(&["plan", "freeze", text(&example()), "--profile", text(&odd)]).exits(2);
+    macp(&["plan", "freeze", text(&example()), "--profile", text(&odd)]).exits(1);
 }
 
 #[test]
@@ -185,19 +185,19 @@ fn codes_and_skills_explain_themselves() {
     let oldest = macp(&["--json", "plan", "taxonomy", "1.0.0"]).exits(0).values();
     assert_eq!(oldest.len(), 42, "AOS-33");
     assert!(newest.len() > oldest.len());
-    macp(&["plan", "taxonomy", "0.9.0"]).exits(2);
+    macp(&["plan", "taxonomy", "0.9.0"]).exits(1);
     let alias = macp(&["plan", "code", "ERR_RATE_LIMITED"]).exits(0).stdout;
     assert!(alias.starts_with("ERR_RATE_LIMITED is another spelling of ERR_RATE_LIMIT_INTERNAL"), "{alias}");
     let code = macp(&["--json", "plan", "code", "ERR_EFFECT_IN_DOUBT"]).exits(0).value();
     assert_eq!(code["versions"], json!(["1.1.0"]));
-    macp(&["plan", "code", "ERR_NOTHING"]).exits(2);
+    macp(&["plan", "code", "ERR_NOTHING"]).exits(1);
 
     let skills = macp(&["--json", "plan", "skills"]).exits(0).values();
     let ids: Vec<_> = skills.iter().map(|skill| skill["skill_id"].as_str().unwrap()).collect();
     assert_eq!(ids, ["http_call", "json_transform", "llm_invoke"]);
     let declared = macp(&["--json", "plan", "skills", "http_call@1.2.0"]).exits(0).value();
     assert_eq!(declared["idempotency"], "per_call");
-    macp(&["plan", "skills", "http_call@0.0.1"]).exits(2);
+    macp(&["plan", "skills", "http_call@0.0.1"]).exits(1);
 }
 
 const DOCUMENT: &str = include_str!("../../../../docs/PLANS.md");

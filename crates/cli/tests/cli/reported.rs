@@ -54,7 +54,7 @@ fn a_lost_run_is_told_by_its_session_and_imported_again() {
     std::fs::remove_dir_all(place.data().join("plans")).unwrap();
     let data = place.data();
     let data = data.to_str().unwrap();
-    macp(&["run", "show", &run, "--data", data]).exits(2);
+    macp(&["run", "show", &run, "--data", data]).exits(1);
     assert_eq!(macp(&["--json", "run", "log", &run, "--from-session", "--data", data]).exits(0).values(), log);
     let report = macp(&["--json", "run", "replay", &execution, "--from-session", "--data", data]).exits(0).value();
     assert_eq!((&report["verdict"], &report["original_run_id"]), (&json!("match"), &json!(run)));
@@ -68,7 +68,7 @@ fn a_lost_run_is_told_by_its_session_and_imported_again() {
     let args = ["run", "verify", &told, "--from-session", "--plan", &plan, "--reporter", "somebody-else"];
     let foreign = macp(&args).exits(1);
     assert!(format!("{foreign:?}").contains("no report of"), "{foreign:?}");
-    let planless = macp(&["run", "show", &told, "--from-session"]).exits(2);
+    let planless = macp(&["run", "show", &told, "--from-session"]).exits(1);
     assert!(planless.stderr.contains("--plan"), "{planless:?}");
 
     let rebuilt = place.file("rebuilt.jsonl");
@@ -104,15 +104,15 @@ fn what_a_session_does_not_hold_is_said() {
     let report = alice(&["--json", "run", "replay", &run, "--from-session"]).exits(12).value();
     assert_eq!((&report["verdict"], &report["mismatches"]), (&json!("not_comparable"), &json!([])));
     assert!(report["skipped"].as_array().unwrap().iter().all(|it| it["step_id"] == "size"), "{report:#}");
-    let export = alice(&["run", "export", &run, "--from-session", "-o", &place.file("none")]).exits(2);
+    let export = alice(&["run", "export", &run, "--from-session", "-o", &place.file("none")]).exits(1);
     assert!(export.stderr.contains("kept apart"), "{export:?}");
 
-    let decision = alice(&["run", "verify", "aos-exec-none", "--from-session"]).exits(2);
+    let decision = alice(&["run", "verify", "aos-exec-none", "--from-session"]).exits(1);
     assert!(decision.stderr.contains("aos-exec-none"), "{decision:?}");
     let (told, decided) = (place.file("told.jsonl"), place.file("decided.jsonl"));
     alice(&["export", &execution, "-o", &told]).exits(0);
     alice(&["export", SESSION, "-o", &decided]).exits(0);
-    let other = macp(&["run", "verify", &decided, "--from-session", "--plan", &plan]).exits(2);
+    let other = macp(&["run", "verify", &decided, "--from-session", "--plan", &plan]).exits(1);
     assert!(other.stderr.contains("not one in which a run is reported"), "{other:?}");
     let foreign = posts(place.path(), "foreign", &target, 1, true);
     let bad = macp(&["--json", "run", "verify", &told, "--from-session", "--plan", &foreign]).exits(1).value();

@@ -132,7 +132,7 @@ fn the_example_runs_and_proves_itself_everywhere() {
     let file = place.file("run.jsonl");
     server.macp(&["run", "export", run, "-o", &file]).exits(0);
     assert!(
-        server.macp(&["run", "export", run, "-o", &file]).exits(2).stderr.contains("--force"),
+        server.macp(&["run", "export", run, "-o", &file]).exits(1).stderr.contains("--force"),
         "nothing is replaced"
     );
     server.macp(&["run", "export", run, "-o", &file, "--force"]).exits(0);
@@ -281,7 +281,7 @@ fn replays_tell_the_world_from_the_runtime() {
     assert_eq!(macp(&["--json", "run", "verify", &file]).exits(1).value()["bad_seq"], seq);
     assert_eq!(macp(&["--json", "run", "replay", &file]).exits(12).value()["verdict"], "not_comparable");
     macp(&["run", "import", &file, "--data", &place.file("copy")]).exits(1);
-    macp(&["run", "show", &file]).exits(2);
+    macp(&["run", "show", &file]).exits(1);
     std::fs::write(&file, &whole[..whole.len() / 2]).unwrap();
     assert!(macp(&["run", "verify", &file]).exits(1).stdout.contains("cut off"));
 }
@@ -344,7 +344,7 @@ fn a_run_under_way_is_not_imported() {
     let mut command = command();
     command.args(["serve", "--listen", "127.0.0.1:0", "--max-import-bytes", "1024", "--data"]);
     let narrow = Server::with(command.arg(place.path().join("narrow")));
-    let failed = narrow.macp(&["run", "import", &file]).exits(2);
+    let failed = narrow.macp(&["run", "import", &file]).exits(1);
     assert!(failed.stdout.is_empty() && failed.stderr.contains("PAYLOAD_TOO_LARGE"), "{failed:?}");
     target.release();
 }
@@ -462,7 +462,7 @@ fn nothing_is_reached_unless_it_is_allowed() {
     by_variable("").exits(0);
 
     let off = Server::with(command().args(["serve", "--listen", "127.0.0.1:0", "--memory", "--plans=false"]));
-    off.macp(&["run", "start", &plan]).exits(2);
+    off.macp(&["run", "start", &plan]).exits(1);
     off.macp(&["session", "list"]).exits(0);
     let bad =
         macp(&["serve", "--memory", "--egress-allow-hosts", "*.10.0.0.1", "--egress-allow-networks", "ten"]).exits(2);

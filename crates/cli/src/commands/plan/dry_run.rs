@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::explain::estimate;
 use super::{CatalogArgs, authored, findings};
 use crate::Finding;
-use crate::commands::run::{PlaceArgs, exit_by_verdict};
+use crate::commands::run::PlaceArgs;
 use crate::money::{cents, span};
 use crate::output::{Output, Paint};
 use crate::table::{Cell, Column, Table, left, right};
@@ -48,10 +48,6 @@ pub(crate) struct Args {
 }
 
 pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
-    exit_by_verdict(estimated(args, output).await, output)
-}
-
-async fn estimated(args: Args, output: &Output) -> anyhow::Result<Finding> {
     let catalog = args.catalog.catalog()?;
     let (plan, _) = authored::frozen(&args.plan, catalog.as_ref())?;
     let estimate = estimate(&plan, &catalog)?;

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow};
 use macp_plan_core::lint::lint;
 use macp_plan_core::plan::FrozenPlan;
 use serde_json::json;
@@ -11,6 +11,7 @@ use serde_json::json;
 use super::authored::{self, PinArgs};
 use super::{CatalogArgs, findings, keep};
 use crate::Finding;
+use crate::commands::misused;
 use crate::output::{Output, Paint};
 use crate::remote::ServerArgs;
 
@@ -83,7 +84,8 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
 /// Freezes at a server, which is where the plan is to run.
 async fn live(args: &Args, output: &Output) -> anyhow::Result<Finding> {
     if args.embed_rate_card || !args.pins.is_empty() {
-        bail!("a server pins by its own rules; leave --live away to pin otherwise");
+        let wrong = anyhow!("a server pins by its own rules; leave --live away to pin otherwise");
+        return misused(wrong, output);
     }
     let text = String::from_utf8(authored::read(&args.file)?).context("the plan is no text")?;
     let answer = args.server.connect().await?.validate_plan(text).await?;

@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::corpus::{DirectoryArgs, files};
 use super::mock::mock;
+use super::report;
 use super::source::{Place, Unreadable};
-use super::{exit_by_verdict, report};
 use crate::Finding;
 use crate::commands::plan::CatalogArgs;
 use crate::output::{Output, Paint};
@@ -32,10 +32,6 @@ pub(crate) struct Args {
 }
 
 pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding> {
-    exit_by_verdict(check(args, output).await, output)
-}
-
-async fn check(args: &Args, output: &Output) -> anyhow::Result<Finding> {
     let catalog = args.catalog.catalog()?;
     let files = files(&args.directory.dir)?;
     if files.is_empty() {

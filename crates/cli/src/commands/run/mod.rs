@@ -82,18 +82,6 @@ impl Command {
     }
 }
 
-/// Exit codes of comparisons leave 2 to wrong usage: whatever else goes wrong is 1.
-pub(crate) fn exit_by_verdict(found: anyhow::Result<Finding>, output: &Output) -> anyhow::Result<Finding> {
-    match found {
-        Err(error) if !output.is_unread() => {
-            output.flush()?;
-            output.failure(&error);
-            Ok(Finding::Negative)
-        }
-        found => found,
-    }
-}
-
 /// Shows that a server said no. That is a negative finding; whatever else went wrong is a failure.
 fn refused(error: Error, output: &Output) -> anyhow::Result<Finding> {
     let status = match error {

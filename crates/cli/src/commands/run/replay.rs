@@ -13,9 +13,10 @@ use macp_wire::plan::v1::{ReplayMode, ReplayRequest};
 use serde_json::{Value, json};
 
 use super::mock::mock;
+use super::report;
 use super::source::{Damage, Place, RunArgs, Unreadable};
-use super::{exit_by_verdict, report};
 use crate::Finding;
+use crate::commands::misused;
 use crate::commands::plan::CatalogArgs;
 use crate::output::{Output, Paint};
 use crate::progress;
@@ -78,11 +79,13 @@ fn substitution(text: &str) -> Result<Substitution, String> {
 
 pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
     let place = args.run.clone().place();
-    check_usage(&args, &place)?;
-    let what_if = what_if(&args.what_if)?;
+    let what_if = match check_usage(&args, &place).and_then(|()| what_if(&args.what_if)) {
+        Ok(what_if) => what_if,
+        Err(error) => return misused(error, output),
+    };
     match replay(args, place, what_if, output).await {
-        Err(error) if is_usage(&error) => Err(error),
-        found => exit_by_verdict(found, output),
+        Err(error) if is_usage(&error) => misused(error, output),
+        found => found,
     }
 }
 
