@@ -9,14 +9,13 @@
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 
-use futures_util::task::AtomicWaker;
 use tokio_stream::Stream;
 use tonic::Status;
 
+use crate::bell::Bell;
 use crate::guard::{Panicked, caught};
 use crate::outbound::BUFFER;
 use crate::status;
@@ -33,32 +32,6 @@ pub(crate) struct Attached<T> {
 }
 
 type Producer = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
-
-/// Remembers that the producer was called, and passes the call on to the task.
-#[derive(Debug, Default)]
-struct Bell {
-    rung: AtomicBool,
-    task: AtomicWaker,
-}
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.rung.store(true, Ordering::Release);
-        self.task.wake();
-    }
-}
-
-impl Bell {
-    /// Whether it has been rung since this was last asked. If not, the task hears of it when it is.
-    fn has_rung(&self, cx: &Context<'_>) -> bool {
-        self.task.register(cx.waker());
-        self.rung.swap(false, Ordering::AcqRel)
-    }
-}
 
 /// Made and not yet taken by the transport. A queue and no channel: both ends are in one task, which a channel would
 /// wake for every message once more than there is something to do.
@@ -114,10 +87,8 @@ where
     let producer = async move {
         producing.await.unwrap_or_else(|Panicked| Err(status::internal("the stream failed in a way it should not")))
     };
-    let bell = Arc::new(Bell::default());
+    let bell = Bell::rung();
     let called = Waker::from(Arc::clone(&bell));
-    // For its first run nobody needs to call it.
-    bell.rung.store(true, Ordering::Release);
     Attached { messages: Messages(messages), producer: Some(Box::pin(producer)), bell, called, failed: None }
 }
 
@@ -160,7 +131,8 @@ impl<T> std::fmt::Debug for Attached<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
 
     use tokio_stream::StreamExt;
     use tonic::Code;

@@ -18,6 +18,7 @@
 mod access;
 mod ack;
 mod attached;
+mod bell;
 mod connection;
 mod context;
 mod deadline;

@@ -6,59 +6,39 @@
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 
-use futures_util::task::AtomicWaker;
 use macp_wire::codes::Code;
 use macp_wire::v1::StreamSessionRequest;
 use tonic::{Code as Grpc, Status, Streaming};
 
 use super::{Frame, invalid};
+use crate::bell::Bell;
 use crate::status;
 
 /// The frames of a stream, looked at when the transport says that there is something to see.
 pub(super) struct Inbound {
     frames: Streaming<StreamSessionRequest>,
-    sign: Arc<Sign>,
-    waker: Waker,
-}
-
-/// Remembers that the transport gave a sign.
-struct Sign {
-    given: AtomicBool,
-    task: AtomicWaker,
-}
-
-impl Wake for Sign {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.given.store(true, Ordering::Release);
-        self.task.wake();
-    }
+    bell: Arc<Bell>,
+    /// Rings the bell.
+    called: Waker,
 }
 
 impl Inbound {
     pub(super) fn new(frames: Streaming<StreamSessionRequest>) -> Self {
-        // The first look is for free.
-        let sign = Arc::new(Sign { given: AtomicBool::new(true), task: AtomicWaker::new() });
-        Inbound { frames, waker: Waker::from(Arc::clone(&sign)), sign }
+        let bell = Bell::rung();
+        Inbound { frames, called: Waker::from(Arc::clone(&bell)), bell }
     }
 
     /// The next frame; none when the client has nothing more to send. To stop waiting for it loses nothing.
     pub(super) async fn next(&mut self) -> Result<Option<Frame>, Status> {
         let request = poll_fn(|cx| {
-            self.sign.task.register(cx.waker());
-            if !self.sign.given.swap(false, Ordering::AcqRel) {
+            if !self.bell.has_rung(cx) {
                 return Poll::Pending;
             }
-            let request = pin!(self.frames.message()).poll(&mut Context::from_waker(&self.waker));
+            let request = pin!(self.frames.message()).poll(&mut Context::from_waker(&self.called));
             if request.is_ready() {
-                // There may be more behind it.
-                self.sign.given.store(true, Ordering::Release);
+                self.bell.leave_rung();
             }
             request
         });
