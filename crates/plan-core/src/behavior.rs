@@ -74,6 +74,9 @@ pub struct Attempt {
     pub retry: bool,
     /// The wait before the next attempt, by formula, if one was scheduled.
     pub backoff_ms: Option<u64>,
+    /// The entry that says so.
+    #[serde(skip)]
+    pub(crate) scheduled_seq: Option<u64>,
 }
 
 impl Behavior {
@@ -150,11 +153,13 @@ impl StepBehavior {
                     cost_basis: *cost_basis,
                     retry: *retry,
                     backoff_ms: None,
+                    scheduled_seq: None,
                 });
             }
             Body::RetryScheduled { backoff_ms, .. } => {
                 if let Some(attempt) = self.attempts.last_mut() {
                     attempt.backoff_ms = Some(*backoff_ms);
+                    attempt.scheduled_seq = Some(seq);
                 }
             }
             Body::DedupeVerdict { .. } => self.claimed = true,

@@ -7,6 +7,7 @@ use macp_plan_core::cause::Cause;
 use macp_plan_core::compare::{Aspect, Origin, Report, Verdict};
 use macp_plan_core::cost::{Price, Usage};
 use macp_plan_core::effect::Effect;
+use macp_plan_core::journal::Body;
 use macp_plan_core::machine::{Pinned, Rules};
 use macp_plan_core::plan::{Plan, RetryPolicy};
 use macp_plan_core::rate_card::RateCard;
@@ -200,6 +201,18 @@ impl Rules for NeverRetryable {
     fn retryable(&self, _: &Taxonomy, _: &str) -> bool {
         false
     }
+}
+
+/// AOS-95: whoever is led to the first difference finds it there.
+#[test]
+fn a_wait_parts_where_it_was_scheduled() {
+    let (steps, world) = failing();
+    let run = execute(&freeze(plan(10, steps)), &Kit::standard().shared(), world);
+    let scheduled = run.journal.entries().iter().find(|entry| matches!(entry.body, Body::RetryScheduled { .. }));
+    let (steps, world) = failing();
+    let (_, report) = differing(10, steps, world, LongerWaits);
+    let first = report.first_divergence.expect("it diverges");
+    assert_eq!((first.seq, first.attempt), (scheduled.expect("it was tried again").seq, Some(0)));
 }
 
 #[test]

@@ -130,6 +130,7 @@ impl Comparison {
             self.equal((Aspect::CostCents, field), place, &basis.0, &basis.1, || {
                 "whether a charge is metered, flat, reserved or none follows from cause and usage (AOS-57)".to_owned()
             });
+            let place = Place { seq: first.scheduled_seq, ..place };
             if let (Some(first), Some(second)) = (first.backoff_ms, second.backoff_ms) {
                 self.equal((Aspect::BackoffMs, "attempts.backoff_ms"), place, &first, &second, || {
                     "the wait follows from policy, attempt and jitter seed (AOS-44, AOS-46)".to_owned()
@@ -147,10 +148,12 @@ impl Comparison {
         second: &StepFinished,
     ) {
         let last = one.attempts.len().min(other.attempts.len()).checked_sub(1).and_then(|last| one.attempts.get(last));
+        // With as many attempts in both, they part where the attempts are counted.
+        let parted = last.filter(|_| one.attempts.len() != other.attempts.len());
         let place = Place {
             step_id: Some(&one.step_id),
             attempt: last.map(|last| last.attempt),
-            seq: last.map(|last| last.seq).or(one.finished_seq),
+            seq: parted.map(|last| last.seq).or(one.finished_seq),
         };
         let (aspect, field) = (Aspect::RetryCount, "observability.backend_retries");
         self.equal((aspect, field), place, &first.backend_retries, &second.backend_retries, || {
