@@ -6,6 +6,7 @@
 use macp_plan_core::cause::Cause;
 use macp_plan_core::cost::Usage;
 use macp_plan_core::effect::Effect;
+use macp_plan_core::reference;
 use macp_plan_core::skill::{PureSkill, SkillMetadata};
 use serde_json::{Map, Value, json};
 
@@ -79,11 +80,12 @@ impl PureSkill for JsonTransform {
 
     fn check_input(&self, parameters: &Map<String, Value>) -> Result<(), String> {
         self.input.check(&Value::Object(parameters.clone()))?;
-        let text = parameters.get("expression").and_then(Value::as_str).unwrap_or_default();
-        if super::has_reference(text) {
-            return Ok(());
-        }
-        compile(text).map(|_| ())
+        check_written(parameters)
+    }
+
+    /// What it is given is mostly a reference, and what it makes of it mostly written.
+    fn check_template(&self, parameters: &Map<String, Value>) -> Result<(), String> {
+        if reference::is_literal(parameters) { self.check_input(parameters) } else { check_written(parameters) }
     }
 }
 
@@ -106,6 +108,14 @@ fn transform(parameters: &Map<String, Value>) -> Result<(Value, Usage), String> 
         return Err(format!("the result has {size} bytes, more than the {RESULT_BYTES_MAX} that are kept"));
     }
     Ok((document::settle(&result).map_err(unfit)?, usage_of(bytes)))
+}
+
+/// Whether the expression is one, as far as it is written and not referred to.
+fn check_written(parameters: &Map<String, Value>) -> Result<(), String> {
+    match parameters.get("expression").and_then(Value::as_str) {
+        Some(text) if !super::has_reference(text) => compile(text).map(|_| ()),
+        _ => Ok(()),
+    }
 }
 
 fn compile(text: &str) -> Result<Expression, String> {

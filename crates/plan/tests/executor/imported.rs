@@ -57,6 +57,8 @@ async fn another_build_of_a_skill_is_named() {
 
     let warned = replayed(&run, &built(Kit::standard(), "now")).unwrap();
     assert!(warned[0].starts_with("skill_build_changed mail_send@1.0.0"), "{warned:?}");
+    let disabled = Kit::standard().registered("mail_send", "1.0.0", false, Some(build("then"))).shared();
+    assert_eq!(replayed(&run, &disabled).unwrap(), Vec::<String>::new(), "it is decided all the same");
     let other = replayed(&run, &built(Kit::standard().with(mail()), "now")).unwrap_err();
     assert!(matches!(&other, NotReplayed::OtherBuild { .. }), "{other}");
     let told = other.to_string();

@@ -233,3 +233,16 @@ async fn usage_is_the_size_of_the_input() {
     assert!(skill.effects(&object(json!({"input": 1, "expression": "@"}))).is_empty());
     assert!(skill.metadata().deterministic);
 }
+
+/// What it is given is mostly the output of another step. A mistake in what is written beside it is found all the same.
+#[test]
+fn a_broken_expression_is_found_beside_a_reference() {
+    let skill = skill();
+    let check =
+        |expression: &str| skill.check_template(&object(json!({"input": "{{s1.body}}", "expression": expression})));
+    let told = check("foo[").expect_err("must be refused");
+    assert!(told.contains("/expression"), "{told}");
+    check("foo[0]").expect("an expression");
+    check("{{s1.expression}}").expect("what a reference brings is checked when it is there");
+    check("foo[{{s1.place}}").expect("nor is what stands around it");
+}

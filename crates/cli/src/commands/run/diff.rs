@@ -1,8 +1,8 @@
 //! `macp run diff`.
 
 use macp_plan_core::behavior::Behavior;
-use macp_plan_core::compare::{Verdict, behaviors, inputs_changed};
-use serde_json::json;
+use macp_plan_core::compare::{Mismatch, Verdict, behaviors, inputs_changed};
+use serde_json::{Value, json};
 
 use super::report;
 use super::source::PlaceArgs;
@@ -44,8 +44,9 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
     let inputs = inputs_changed(one.entries(), other.entries());
     let same = comparison.mismatches.is_empty();
     if output.is_json() {
+        let mismatches = comparison.mismatches.iter().map(without_cause).collect::<serde_json::Result<Vec<_>>>()?;
         output.value(&json!({
-            "runs": [ids.0, ids.1], "plan_hash": hashes.0, "same": same, "mismatches": comparison.mismatches,
+            "runs": [ids.0, ids.1], "plan_hash": hashes.0, "same": same, "mismatches": mismatches,
             "inputs_changed": inputs,
         }))?;
         return Ok(Finding::from_ok(same));
@@ -57,4 +58,13 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
     report::differ(&comparison.mismatches, false, output)?;
     inputs.iter().try_for_each(|changed| report::input(changed, output))?;
     Ok(Finding::from_ok(same))
+}
+
+/// Whose doing a difference is, only a replay can tell: two runs may differ because the world did.
+fn without_cause(mismatch: &Mismatch) -> serde_json::Result<Value> {
+    let mut told = serde_json::to_value(mismatch)?;
+    if let Some(told) = told.as_object_mut() {
+        told.remove("cause");
+    }
+    Ok(told)
 }

@@ -1,6 +1,7 @@
 //! Why a run stopped and what to do about it, in words.
 
 use macp_plan::result::{AtWork, Cancelled, Doing, RunResult, Settled, StepResult};
+use macp_plan::skills::json_transform;
 use macp_plan::store::{Outcome, Status};
 use macp_plan_core::journal::{BudgetAlert, EFFECT, EFFECT_UNKNOWN, RefusedCheck, RunMode, Stop, StopReason};
 use macp_plan_core::plan::StepStatus;
@@ -15,6 +16,9 @@ const STEPS_TOLD_MAX: usize = 8;
 
 /// The code of a step whose effect is another's.
 const CONFLICT: &str = "ERR_IDEMPOTENCY_CONFLICT";
+
+/// The code of a step whose parameters make no sense.
+const INVALID: &str = "ERR_VALIDATION_FAILED";
 
 /// A few sentences: what happened, and what an operator can do.
 pub(super) fn explain(result: &RunResult) -> Vec<String> {
@@ -310,8 +314,11 @@ fn is_in_doubt_elsewhere(step: &StepResult) -> bool {
 }
 
 /// Whether a step that stopped a run would do so again, whatever happens meanwhile: its effect belongs to another
-/// request, or it asks an output that is there for what is not in it.
+/// request, it asks an output that is there for what is not in it, or it makes the same of the same.
 fn is_hopeless(result: &RunResult, stopped: &StepResult) -> bool {
+    if stopped.final_code == INVALID && stopped.outcome.metadata.skill_id == json_transform::ID {
+        return true;
+    }
     // A skill that was called may have a reference of its own in its details.
     let reference = stopped.outcome.details.get("reference").filter(|_| stopped.attempts.is_empty());
     let path = reference.and_then(Value::as_str).map(|reference| reference.trim_matches(['{', '}', ' ']));

@@ -1,12 +1,13 @@
 //! Traces (AOS-98): one span per run, step and attempt. Names, codes and keys go into them; no parameter, no output and
 //! no message does, so that no secret can.
 
-use macp_plan_core::journal::{Body, RunStart};
+use macp_plan_core::journal::{Body, RunFinished, RunStart, RunStatus};
 use macp_plan_core::plan::Step;
 use tracing::Span;
 use tracing::field::Empty;
 
 use crate::result;
+use crate::store::Status;
 
 /// The span of a run.
 pub(in crate::executor) fn of_run(start: &RunStart) -> Span {
@@ -35,6 +36,26 @@ fn of_attempt(step: &Span, step_id: &str, attempt: u32) -> Span {
         backoff_ms = Empty,
         effect_key = Empty
     )
+}
+
+/// One line for every run. What an operator has to look at stands out.
+fn ended(finished: &RunFinished) {
+    let (status, code) = (Status::from(finished.status).as_str(), finished.final_code.as_str());
+    let step_id = finished.stop.as_ref().and_then(|stop| stop.step_id.as_deref());
+    match finished.status {
+        RunStatus::Succeeded | RunStatus::Cancelled => tracing::info!(status, code, step_id, "the run has ended"),
+        RunStatus::InDoubt => {
+            tracing::error!(
+                status,
+                code,
+                step_id,
+                "the run has ended in doubt; `macp run show` tells how to settle it"
+            );
+        }
+        RunStatus::Failed | RunStatus::BudgetExceeded | RunStatus::Rejected => {
+            tracing::warn!(status, code, step_id, "the run has ended");
+        }
+    }
 }
 
 /// The spans of the step and the attempt under way.
@@ -73,14 +94,17 @@ impl Spans {
             Body::RetryScheduled { backoff_ms, .. } => {
                 if let Some(attempt) = self.attempt.take() {
                     attempt.record("backoff_ms", backoff_ms);
+                    tracing::debug!(parent: &attempt, "the step is tried again");
                 }
             }
             Body::StepFinished(finished) => {
-                self.attempt = None;
+                let attempt = self.attempt.take();
                 if let Some(step) = self.step.take() {
                     step.record("code", finished.code.as_str());
+                    tracing::debug!(parent: attempt.as_ref().unwrap_or(&step), "the step has ended");
                 }
             }
+            Body::RunFinished(finished) => ended(finished),
             _ => {}
         }
     }
