@@ -92,11 +92,13 @@ impl Output {
     pub(crate) fn failure(&self, error: &anyhow::Error) {
         let mut text = causes(error);
         let client = error.chain().find_map(|cause| cause.downcast_ref::<macp_client::Error>());
-        if let Some(advice) = client.and_then(macp_client::Error::code).and_then(remote::advice) {
+        let code = client.and_then(macp_client::Error::code);
+        if let Some(advice) = code.and_then(remote::advice) {
             text = format!("{text}; {advice}");
         }
         if self.json {
-            eprintln!("{}", serde_json::json!({ "error": text }));
+            // In the shape of a refusal; what did not come from a server has no code.
+            eprintln!("{}", serde_json::json!({ "ok": false, "error": { "code": code, "message": text } }));
         } else {
             eprintln!("error: {text}");
         }

@@ -262,7 +262,7 @@ fn a_wrong_call_is_told_in_json_where_that_is_asked_for() {
     {
         let run = macp(args).exits(2);
         let told: serde_json::Value = serde_json::from_str(&run.stderr).unwrap();
-        assert!(!told["error"].as_str().unwrap().is_empty() && run.stdout.is_empty(), "{run:?}");
+        assert!(!told["error"]["message"].as_str().unwrap().is_empty() && run.stdout.is_empty(), "{run:?}");
     }
     let run = macp(&["verify", "--nonsense"]).exits(2);
     assert!(run.stderr.starts_with("error: unexpected argument '--nonsense'"), "{run:?}");

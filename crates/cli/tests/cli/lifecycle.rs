@@ -140,7 +140,9 @@ fn no_server_and_no_session_are_failures() {
     let gone = macp(&["session", "list", "--server", "http://127.0.0.1:1"]).exits(2);
     assert!(gone.stderr.starts_with("error: cannot connect to http://127.0.0.1:1"), "{gone:?}");
     let json = macp(&["--json", "session", "list", "--server", "127.0.0.1:1"]).exits(2);
-    assert!(serde_json::from_str::<serde_json::Value>(json.stderr.trim()).unwrap()["error"].is_string());
+    let told: serde_json::Value = serde_json::from_str(json.stderr.trim()).unwrap();
+    assert!(told["error"]["message"].is_string() && told["error"]["code"].is_null(), "{told}");
+    assert_eq!(told["ok"], json!(false));
 
     let data = tempfile::tempdir().unwrap();
     let server = Server::on(data.path());

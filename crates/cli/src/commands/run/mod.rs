@@ -5,6 +5,7 @@ mod corpus;
 mod corpus_check;
 mod diff;
 mod export;
+mod fold;
 mod follow;
 mod import;
 mod journal;

@@ -1,8 +1,10 @@
 //! The result of a run on one screen.
 
 use macp_plan::result::{AtWork, Doing, RunResult, StepResult};
+use macp_plan::session::execution_session_id;
 use macp_plan_core::plan::StepStatus;
 
+use super::fold::{Row, fold};
 use super::summary::{status_paint, status_word};
 use super::why::{explain, narrate};
 use crate::money::{cents, span};
@@ -21,29 +23,82 @@ const COLUMNS: &[Column] = &[
     left("EFFECTS", 7),
 ];
 
-pub(super) fn show(result: &RunResult, output: &Output) -> anyhow::Result<()> {
+/// Steps whose attempts are told one by one.
+const NARRATED_MAX: usize = 8;
+
+/// How much of a long run is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Length {
+    /// One screen: steps that are all alike are counted.
+    Screen,
+    Whole,
+}
+
+pub(super) fn show(result: &RunResult, length: Length, output: &Output) -> anyhow::Result<()> {
     if output.is_json() {
         output.value(result)?;
         return Ok(());
     }
     heading(result, output)?;
-    let not_reached = result.not_reached.iter().map(|step_id| not_reached(step_id));
-    let rows: Vec<Vec<Cell>> =
-        result.steps.iter().map(row).chain(result.at_work.iter().map(at_work)).chain(not_reached).collect();
-    if !rows.is_empty() {
-        output.line("")?;
-        let table = Table::fitted(COLUMNS, &rows);
-        output.line(table.header(output))?;
-        rows.iter().try_for_each(|row| output.line(table.row(output, row)))?;
-    }
+    let folded = steps(result, length, output)?;
     output.line("")?;
     for sentence in explain(result) {
         output.line(clean(&sentence))?;
     }
-    for step in result.steps.iter().filter(|step| step.attempts.len() > 1) {
+    let narrated = if length == Length::Whole { usize::MAX } else { NARRATED_MAX };
+    let mut tried = result.steps.iter().filter(|step| step.attempts.len() > 1);
+    for step in tried.by_ref().take(narrated) {
         output.line(output.paint(Paint::Faint, clean(&narrate(step))))?;
     }
+    if folded || tried.next().is_some() {
+        let all = format!("`macp run show {} --all` has every step.", result.run_id);
+        output.line(output.paint(Paint::Faint, clean(&all)))?;
+    }
     Ok(())
+}
+
+/// The steps as a table; whether some are only counted.
+fn steps(result: &RunResult, length: Length, output: &Output) -> anyhow::Result<bool> {
+    let done = result.steps.iter().map(|step| (kind(step), row(step)));
+    let working = result.at_work.iter().map(|at_work_now| (Kind::Telling, at_work(at_work_now)));
+    let ahead = result.not_reached.iter().map(|step_id| (Kind::NotReached, not_reached(step_id)));
+    let all: Vec<(Kind, Vec<Cell>)> = done.chain(working).chain(ahead).collect();
+    if all.is_empty() {
+        return Ok(false);
+    }
+    let rows = match length {
+        Length::Screen => fold(all, |(one, _), (other, _)| one == other && *one != Kind::Telling),
+        Length::Whole => all.into_iter().map(Row::Whole).collect(),
+    };
+    let folded = rows.iter().any(|row| matches!(row, Row::Folded(_)));
+    let rows: Vec<Vec<Cell>> = rows
+        .into_iter()
+        .map(|row| match row {
+            Row::Whole((_, cells)) => cells,
+            Row::Folded(count) => {
+                vec![Cell::painted(Paint::Faint, "…"), Cell::painted(Paint::Faint, format!("{count} more"))]
+            }
+        })
+        .collect();
+    output.line("")?;
+    let table = Table::fitted(COLUMNS, &rows);
+    output.line(table.header(output))?;
+    rows.iter().try_for_each(|row| output.line(table.row(output, row)))?;
+    Ok(folded)
+}
+
+/// What a row says beyond the name of its step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// It succeeded at the first attempt.
+    Succeeded,
+    NotReached,
+    Telling,
+}
+
+fn kind(step: &StepResult) -> Kind {
+    let at_once = step.outcome.status == StepStatus::Success && step.attempts.len() <= 1;
+    if at_once { Kind::Succeeded } else { Kind::Telling }
 }
 
 /// What every step returned, whole; as JSON the result has it anyway, or says that it is kept apart.
@@ -76,6 +131,7 @@ fn heading(result: &RunResult, output: &Output) -> anyhow::Result<()> {
             "session",
             format!("{}, commitment {}", clean(&session.session_id), clean(&session.commitment_hash)),
         )?;
+        line(output, "report", format!("session {}, where runs are reported", execution_session_id(&result.run_id)))?;
     }
     if let Some(original) = &result.original_run_id {
         line(output, "replay of", clean(original))?;

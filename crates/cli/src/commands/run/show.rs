@@ -2,7 +2,7 @@
 
 use macp_plan::result::{RunResult, StepResult};
 
-use super::result;
+use super::result::{self, Length};
 use super::source::{Place, RunArgs, read_result};
 use crate::Finding;
 use crate::output::Output;
@@ -15,6 +15,9 @@ const APART: &str = "output_ref";
 pub(crate) struct Args {
     #[command(flatten)]
     run: RunArgs,
+    /// Print every step, however many there are
+    #[arg(long)]
+    all: bool,
     /// Print what every step returned as well, whole
     #[arg(long)]
     outputs: bool,
@@ -32,7 +35,8 @@ pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
     if args.outputs && told.steps.iter().any(is_apart) {
         complete(&mut told, place.load().await?.whole_result());
     }
-    result::show(&told, output)?;
+    let length = if args.all { Length::Whole } else { Length::Screen };
+    result::show(&told, length, output)?;
     if args.outputs && !output.is_json() {
         result::show_outputs(&told, output)?;
     }

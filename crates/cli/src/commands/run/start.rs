@@ -150,6 +150,6 @@ pub(super) async fn to_the_end(client: &Client, run_id: &str, output: &Output) -
     progress.finish();
     followed?;
     let ended = follow::result(client, run_id).await?;
-    result::show(&ended, output)?;
+    result::show(&ended, result::Length::Screen, output)?;
     Ok(Finding::from_ok(ended.status == Status::Succeeded))
 }

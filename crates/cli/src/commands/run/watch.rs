@@ -44,7 +44,7 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
     let ended = follow::result(&client, &args.run).await?;
     if !output.is_json() {
         output.line("")?;
-        result::show(&ended, output)?;
+        result::show(&ended, result::Length::Screen, output)?;
     }
     Ok(Finding::from_ok(ended.status == Status::Succeeded))
 }
