@@ -39,7 +39,10 @@ async fn watch_sessions_begins_with_what_is_there() {
 #[tokio::test]
 async fn watch_sessions_tells_every_turn_of_a_sessions_life() {
     let edge = Edge::start().await;
+    edge.decide(&sid(9)).await;
     let mut watch = watch(&edge).await;
+    // Told by the sync, which has read all there was: what begins from here on comes live, as it was at each turn.
+    assert_eq!(event(&mut watch).await.1.session_id, sid(9));
     let before = now_ms();
     edge.decide(&sid(1)).await;
     edge.suspend_as("alice", &sid(1)).await.expect("suspended");
