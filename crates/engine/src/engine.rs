@@ -14,6 +14,7 @@ use prost::Message;
 use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
 use tokio::task::AbortHandle;
 
+use crate::commit::{Commits, Health};
 use crate::driver::{self, Waiter, Wiring, clock};
 use crate::feed::Feed;
 use crate::gate::Gate;
@@ -21,7 +22,6 @@ use crate::shard::{Answer, Event, Keep, Request, RequestKind, Shard, Snapshot};
 use crate::submission::{Asked, Submission};
 use crate::subscription::{READS_MAX, Subscription};
 use crate::sweeper::Sweeper;
-use crate::writer::Health;
 use crate::{Error, Lifecycle, Observer, Options, Signal, loader, writer};
 
 /// Threads that load sessions, so that one long history does not hold up the next session.
@@ -79,6 +79,8 @@ impl Engine {
         let (batch_sender, batches) = channel();
         let (sweeper_stop, stop) = channel();
         let (ended, shards_ended) = channel();
+        let workers = runtime.metrics().num_workers();
+        let commits = Commits::new(Arc::clone(&store), Arc::clone(&health), Arc::clone(&observer), workers);
         let (mut tasks, mut threads) = (Vec::new(), Vec::new());
         let mut handles = Vec::new();
 
@@ -89,6 +91,7 @@ impl Engine {
                 events: receiver,
                 loads: Arc::clone(&load_sender),
                 batches: batch_sender.clone(),
+                commits: Arc::clone(&commits),
                 feed: Arc::clone(&feed),
                 gate: Arc::clone(&gate),
                 observer: Arc::clone(&observer),
@@ -132,9 +135,9 @@ impl Engine {
             })?);
         }
         {
-            let (store, health, inner) = (Arc::clone(&store), Arc::clone(&health), Arc::downgrade(&inner));
+            let inner = Arc::downgrade(&inner);
             threads.push(spawn("macp-writer".into(), move || {
-                writer::run(store, batches, &gate, &health, observer, |shard, results| {
+                writer::run(&commits, batches, &gate, |shard, results| {
                     if let Some(inner) = inner.upgrade() {
                         for (session_id, result) in results {
                             inner.relay(shard, Event::Appended { session_id, result });

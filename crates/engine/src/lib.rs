@@ -12,6 +12,7 @@
 //! out. Tasks drive it in production, a seeded scheduler drives it in the simulator. Every answer carries the entry
 //! it was decided on and leaves only when that entry is durable.
 
+mod commit;
 mod driver;
 mod engine;
 mod error;

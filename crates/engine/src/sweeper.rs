@@ -23,9 +23,9 @@ use macp_wire::history::v1::{Entry, entry};
 use macp_wire::v1::{SessionMetadata, SessionState};
 use prost::Message;
 
+use crate::commit::Health;
 use crate::feed::Feed;
 use crate::panic::contain;
-use crate::writer::Health;
 
 /// How late the runtime may notice a deadline by itself. A touch notices it at once.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

@@ -62,6 +62,40 @@ async fn what_was_decided_on_a_failed_write_falls_with_it() {
     }
 }
 
+#[test]
+fn a_disk_that_hangs_under_a_lone_request_holds_up_one_thread_alone() {
+    // Whatever else happens in an engine once a second wakes a thread too, and a busy machine may take as long.
+    let is_in_time = || timers_beside_a_hanging_commit(Duration::from_millis(500));
+    assert!((0..5).any(|_| is_in_time()), "nobody waits for timers beside a commit that hangs");
+}
+
+/// Whether a timer goes off in time while the thread that waited for timers before waits for a disk.
+fn timers_beside_a_hanging_commit(patience: Duration) -> bool {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("threads");
+    let _inside = runtime.enter();
+    let store = Flaky::new(MemoryStore::new());
+    let engine = engine(store.clone(), Options::default());
+    store.hold(true);
+    let (answered, answer) = std::sync::mpsc::channel();
+    let (rang, bell) = std::sync::mpsc::channel();
+    runtime.spawn(async move {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        answered.send(send(&engine, start("s", 60_000)).await).expect("waited for");
+    });
+    runtime.spawn(async move {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        // Nobody waits any more if it is late.
+        let _late = rang.send(());
+    });
+    store.wait_for_append();
+    let is_in_time = bell.recv_timeout(patience).is_ok();
+    store.hold(false);
+    let reply = answer.recv_timeout(Duration::from_secs(20)).expect("in time").expect("answered");
+    assert!(matches!(reply.settled, Settled::Accepted { .. }), "{reply:?}");
+    assert_eq!(store.appends_by_writer.load(Ordering::SeqCst), 0, "the request was alone");
+    is_in_time
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_history_that_was_changed_stops_its_session_alone() {
     let directory = tempfile::tempdir().expect("a temporary directory");

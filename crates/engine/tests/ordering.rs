@@ -3,8 +3,9 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
-use common::{accept, code, engine, envelope, open_decision, send, start};
+use common::{Flaky, accept, code, engine, envelope, open_decision, send, start};
 use macp_engine::Options;
 use macp_kernel::{Settled, State};
 use macp_ledger::{History, MemoryStore, SqliteStore};
@@ -57,6 +58,36 @@ async fn rec_2_a_restart_changes_nothing() {
     assert_eq!(page.len(), 4);
     assert!(history.next_page().expect("whole").is_empty());
     assert!(page[3].1.terminal.is_some());
+    engine.shut_down();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_alone_and_in_bursts_become_one_history() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let store = Flaky::new(SqliteStore::open(directory.path()).expect("a store"));
+    let engine = engine(store.clone(), Options::default());
+    accept(&engine, start("s", 60_000)).await;
+    for round in 0..20 {
+        accept(&engine, envelope("s", "Message", &format!("alone-{round}"), "alice", b"")).await;
+        let message = |at| envelope("s", "Message", &format!("burst-{round}-{at}"), "alice", b"");
+        let burst: Vec<_> = (0..8).map(|at| (engine.clone(), message(at))).collect();
+        let burst =
+            burst.into_iter().map(|(engine, message)| tokio::spawn(async move { accept(&engine, message).await }));
+        for one in burst.collect::<Vec<_>>() {
+            one.await.expect("accepted");
+        }
+    }
+    let mut history = History::open(&*store, "s").expect("readable").expect("there");
+    let mut entries = 0;
+    loop {
+        match history.next_page().expect("whole").len() {
+            0 => break,
+            more => entries += more,
+        }
+    }
+    assert_eq!(entries, 1 + 20 * 9);
+    let (by_writer, all) = (store.appends_by_writer.load(SeqCst), store.appends_all.load(SeqCst));
+    assert!(0 < by_writer && by_writer < all, "{by_writer} of {all} commits by the writer: not both ways were taken");
     engine.shut_down();
 }
 

@@ -78,6 +78,9 @@ pub struct Flaky<S> {
     pub reads_most: AtomicUsize,
     /// Pages read so far.
     pub reads_all: AtomicUsize,
+    /// Appends that the writer's thread made, and all of them.
+    pub appends_by_writer: AtomicUsize,
+    pub appends_all: AtomicUsize,
     /// Records behind this sequence are lost.
     pub lost_after: AtomicU64,
     hold: Mutex<Hold>,
@@ -101,6 +104,8 @@ impl<S> Flaky<S> {
             reads: 0.into(),
             reads_most: 0.into(),
             reads_all: 0.into(),
+            appends_by_writer: 0.into(),
+            appends_all: 0.into(),
             lost_after: u64::MAX.into(),
             hold: Mutex::default(),
             changed: Condvar::new(),
@@ -139,6 +144,9 @@ impl<S: Store> Around for Flaky<S> {
 
     fn append(&self, batch: &[Append]) -> Vec<Result<(), AppendError>> {
         self.pass();
+        let is_writer = std::thread::current().name() == Some("macp-writer");
+        self.appends_by_writer.fetch_add(usize::from(is_writer), Ordering::SeqCst);
+        self.appends_all.fetch_add(1, Ordering::SeqCst);
         if self.broken.load(Ordering::SeqCst) {
             return batch.iter().map(|_| Err(AppendError::Failed(Self::failure()))).collect();
         }
