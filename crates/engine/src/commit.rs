@@ -5,11 +5,11 @@
 //!    └───────────── at once ──────────▶ store        one alone, on a quick disk: no thread to wake, there and back
 //! ```
 //!
-//! A [`Turn`] is held by whoever waits for a commit or makes one. A shard commits at once only while nobody else has
-//! one, so that no append overtakes another of its session.
+//! Commits are made one after the other, whoever makes them. That none overtakes another of its session is for the
+//! shards to see to: one that has something at the writer commits nothing at once.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use macp_ledger::{Append, AppendError, Failure, FailureKind, Record, Store};
@@ -18,7 +18,7 @@ use crate::Observer;
 use crate::panic::contain;
 
 /// A commit that took longer shows a disk that is better waited for by a thread that has nothing else to do.
-const QUICK: Duration = Duration::from_millis(2);
+const AT_ONCE_TOOK_MAX: Duration = Duration::from_millis(2);
 
 /// Whether the store can write, as far as the last commit or probe showed; readiness asks.
 #[derive(Debug, Default)]
@@ -39,29 +39,25 @@ impl Health {
 /// What became of an append: its records, durable, or why they are not.
 pub(crate) type Landed = Result<Vec<Record>, AppendError>;
 
-/// Makes commits, and knows who is about to.
+/// Makes commits.
 #[derive(Debug)]
 pub(crate) struct Commits {
     store: Arc<dyn Store>,
     health: Arc<Health>,
     observer: Arc<dyn Observer>,
-    turns: AtomicUsize,
+    /// Held over a commit and what it shows of the store's health.
+    busy: Mutex<()>,
     /// How long the last one took, in microseconds.
     took_us: AtomicU64,
     /// Threads that run tasks: one that waits for a disk must not be the only one.
     workers: usize,
 }
 
-/// Somebody waits for a commit, or makes one.
+/// The right to make the next commit.
 #[derive(Debug)]
-pub(crate) struct Turn {
-    commits: Arc<Commits>,
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.commits.turns.fetch_sub(1, Ordering::AcqRel);
-    }
+pub(crate) struct Turn<'a> {
+    commits: &'a Commits,
+    _busy: MutexGuard<'a, ()>,
 }
 
 impl Commits {
@@ -71,32 +67,41 @@ impl Commits {
         observer: Arc<dyn Observer>,
         workers: usize,
     ) -> Arc<Self> {
-        let (turns, took_us) = (AtomicUsize::new(0), AtomicU64::new(0));
-        Arc::new(Commits { store, health, observer, turns, took_us, workers })
+        let (busy, took_us) = (Mutex::new(()), AtomicU64::new(0));
+        Arc::new(Commits { store, health, observer, busy, took_us, workers })
     }
 
-    /// A turn behind all others.
-    pub(crate) fn wait(self: &Arc<Self>) -> Turn {
-        self.turns.fetch_add(1, Ordering::AcqRel);
-        Turn { commits: Arc::clone(self) }
+    /// Waits for the commit that is under way.
+    pub(crate) fn turn(&self) -> Turn<'_> {
+        Turn { commits: self, _busy: self.busy.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 
-    /// A turn to commit at once on the thread of a task, where that keeps nobody waiting.
-    pub(crate) fn at_once(self: &Arc<Self>) -> Option<Turn> {
-        let is_quick = u128::from(self.took_us.load(Ordering::Relaxed)) <= QUICK.as_micros();
-        let is_free = || self.turns.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        (self.workers > 1 && is_quick && is_free()).then(|| Turn { commits: Arc::clone(self) })
+    /// A turn for the thread of a task, where nothing is under way and the disk is quick.
+    pub(crate) fn at_once(&self) -> Option<Turn<'_>> {
+        let is_slow = u128::from(self.took_us.load(Ordering::Relaxed)) > AT_ONCE_TOOK_MAX.as_micros();
+        if self.workers < 2 || is_slow {
+            return None;
+        }
+        let busy = match self.busy.try_lock() {
+            Ok(busy) => busy,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Turn { commits: self, _busy: busy })
     }
+}
 
+impl Turn<'_> {
     /// Commits, and tells what became of each append, in their order.
-    pub(crate) fn commit(&self, appends: Vec<Append>) -> impl Iterator<Item = (Arc<str>, Landed)> + use<> {
+    pub(crate) fn commit(self, appends: Vec<Append>) -> impl Iterator<Item = (Arc<str>, Landed)> + use<> {
+        let Commits { store, health, observer, took_us, .. } = self.commits;
         let began = Instant::now();
-        let results = append(&*self.store, &appends, &self.health);
-        let stored = report(&appends, &results, &self.health);
+        let results = append(&**store, &appends, health);
+        let stored = report(&appends, &results, health);
         let entries = appends.iter().map(|append| append.records.len()).sum();
         let took = began.elapsed();
-        self.took_us.store(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
-        self.observer.committed(appends.len(), entries, took, stored);
+        took_us.store(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        observer.committed(appends.len(), entries, took, stored);
         let landed = appends.into_iter().zip(results);
         landed.map(|(append, result)| (append.session_id, result.map(|()| append.records)))
     }
@@ -178,15 +183,12 @@ mod tests {
     #[test]
     fn a_turn_at_once_is_the_only_one() {
         let commits = commits(2);
-        let waiting = commits.wait();
-        assert!(commits.at_once().is_none(), "it would overtake");
-        drop(waiting);
-        let alone = commits.at_once().expect("nobody else has a turn");
+        let turn = commits.turn();
         assert!(commits.at_once().is_none());
-        let behind = commits.wait();
-        drop(alone);
-        assert!(commits.at_once().is_none(), "somebody waits");
-        drop(behind);
+        drop(turn);
+        let turn = commits.at_once().expect("nothing is under way");
+        assert!(commits.at_once().is_none());
+        drop(turn);
         assert!(commits.at_once().is_some());
     }
 
@@ -197,7 +199,7 @@ mod tests {
         commits.took_us.store(2_001, Ordering::Relaxed);
         assert!(commits.at_once().is_none());
         // Whatever the writer commits shows when the disk is quick again.
-        assert_eq!(commits.commit(Vec::new()).count(), 0);
+        assert_eq!(commits.turn().commit(Vec::new()).count(), 0);
         assert!(commits.at_once().is_some());
     }
 }

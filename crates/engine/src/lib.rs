@@ -8,6 +8,8 @@
 //!               sweeper thread ──Due──▶ shards
 //! ```
 //!
+//! A request that is alone in the engine is not handed to the writer: its shard commits it (`commit.rs`).
+//!
 //! A session belongs to exactly one shard, and a shard is a synchronous state machine ([`Shard`]): events in, effects
 //! out. Tasks drive it in production, a seeded scheduler drives it in the simulator. Every answer carries the entry
 //! it was decided on and leaves only when that entry is durable.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use macp_kernel::trace;
 
-/// Called from the engine's own threads; must be quick and must not block.
+/// Called from the engine's threads and tasks; must be quick and must not block.
 pub trait Observer: Send + Sync + Debug + 'static {
-    /// One group commit ended: how many sessions and entries it held, how long it took, whether all of it was stored.
+    /// One commit ended: how many sessions and entries it held, how long it took, whether all of it was stored.
     fn committed(&self, _appends: usize, _entries: usize, _took: Duration, _stored: bool) {}
 
     /// A verdict became final. Called only when tracing is on.

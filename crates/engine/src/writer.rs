@@ -1,12 +1,12 @@
-//! Group commit: the thread that writes. Whatever the shards hand over while one commit is under way becomes the next, so
-//! that the number of fsyncs does not grow with the load.
+//! Group commit: the thread that writes. Whatever the shards hand over while one commit is under way becomes the next,
+//! so that the number of fsyncs does not grow with the load.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use macp_ledger::Append;
 
-use crate::commit::{Commits, Landed, Turn};
+use crate::commit::{Commits, Landed};
 use crate::gate::Gate;
 
 /// Most appends in one transaction, so that the first of them does not wait for ever.
@@ -17,7 +17,6 @@ const APPENDS_PER_COMMIT_MAX: usize = 4096;
 pub(crate) struct Batch {
     pub(crate) shard: usize,
     pub(crate) appends: Vec<Append>,
-    pub(crate) turn: Turn,
 }
 
 /// Writes until every shard is gone. `answer` gets what became of a shard's appends, in their order.
@@ -33,17 +32,14 @@ pub(crate) fn run(
             std::thread::yield_now();
         }
         let mut shards = vec![(first.shard, first.appends.len())];
-        let mut turns = vec![first.turn];
         let mut appends = first.appends;
         while appends.len() < APPENDS_PER_COMMIT_MAX
             && let Ok(next) = batches.try_recv()
         {
             shards.push((next.shard, next.appends.len()));
-            turns.push(next.turn);
             appends.extend(next.appends);
         }
-        let mut landed = commits.commit(appends);
-        drop(turns);
+        let mut landed = commits.turn().commit(appends);
         for (shard, count) in shards {
             answer(shard, landed.by_ref().take(count).collect());
         }

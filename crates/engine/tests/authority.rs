@@ -14,7 +14,8 @@ use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::history::v1::{Entry, entry};
 use prost::Message;
 
-#[tokio::test(flavor = "multi_thread")]
+// With one thread, so that the entry is written by the writer while its shard goes on deciding.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn adm_3_nothing_leaves_before_what_it_depends_on_is_durable() {
     let store = Flaky::new(MemoryStore::new());
     let engine = engine(store.clone(), Options::default());

@@ -85,8 +85,8 @@ fn conflict(expected: u64, found: u64) -> String {
 
 /// Append-only histories with an index of heads, and documents.
 ///
-/// All methods block. `append` is meant to be called from one thread; all others may be called from any number of
-/// threads meanwhile. The reading ones see only what is durable, and go on working while writes fail.
+/// All methods block. `append` is called by one caller at a time, from any thread, one of an async runtime among them;
+/// all others may be called from any number of threads meanwhile. The reading ones see only what is durable, and go on working while writes fail.
 pub trait Store: Send + Sync + Debug + 'static {
     /// Stores the appends, durable when it returns: one result per append, in order.
     ///
