@@ -200,6 +200,10 @@ impl RunObserver for PlanMetrics {
     fn replayed(&self, report: &Report) {
         let labels = ReplayLabels { mode: mode(report.replay_mode), verdict: verdict(report.verdict) };
         self.replays.get_or_create(&labels).inc();
+        if report.what_if {
+            // It differs on purpose.
+            return;
+        }
         for (aspect, matches) in &report.behavior_match {
             let family = match matches {
                 Some(true) => &self.matches,
@@ -214,7 +218,7 @@ impl RunObserver for PlanMetrics {
         }
         if report.conformance == Some(false) {
             self.determinism_violations.get_or_create(&KindLabel { kind: CONFORMANCE }).inc();
-        } else if !report.what_if && report.mismatches.iter().any(|mismatch| mismatch.cause == Origin::Runtime) {
+        } else if report.mismatches.iter().any(|mismatch| mismatch.cause == Origin::Runtime) {
             self.determinism_violations.get_or_create(&KindLabel { kind: DIVERGENCE }).inc();
         }
     }

@@ -129,6 +129,10 @@ impl Estimate {
             let id = Some(step.step_id.as_str());
             differ(id, "reached", step.status.is_some().into(), actual.is_some().into());
             let Some(actual) = actual else { continue };
+            // An estimate never says that a step succeeds, only that nothing it knows of stops it.
+            if step.code.as_deref() != Some("OK_DRY_RUN") || actual.status != StepStatus::Success {
+                differ(id, "code", step.code.as_deref().into(), actual.code.as_str().into());
+            }
             differ(id, "cost_microcents", step.cost_low_microcents.into(), actual.cost_microcents.into());
             differ(id, "backend_retries", 0.into(), actual.backend_retries.into());
         }
@@ -137,6 +141,8 @@ impl Estimate {
             differ(None, "total_cost_microcents", total.0.into(), total.1.into());
             let status = |status: &RunStatus| serde_json::to_value(status).unwrap_or(Value::Null);
             differ(None, "status", status(&self.status), status(&finished.status));
+            let step = |stop: &Option<Stop>| stop.as_ref().and_then(|stop| stop.step_id.clone());
+            differ(None, "stopped_at", step(&self.stop).into(), step(&finished.stop).into());
         }
         differences
     }

@@ -67,6 +67,8 @@ pub enum Refused {
     SkillUnused { skill_id: String, used: String },
     #[error("the skill {skill_id:?} is not registered in version {version:?}; registered versions: {known}")]
     NoSkill { skill_id: String, version: String, known: String },
+    #[error("the run has the pins that are to be put in already, so that there is nothing to try")]
+    NothingExchanged,
 }
 
 impl Refused {
@@ -78,7 +80,8 @@ impl Refused {
             Refused::RateCard(_)
             | Refused::NoTaxonomy { .. }
             | Refused::SkillUnused { .. }
-            | Refused::NoSkill { .. } => true,
+            | Refused::NoSkill { .. }
+            | Refused::NothingExchanged => true,
         }
     }
 }

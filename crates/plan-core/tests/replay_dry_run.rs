@@ -108,7 +108,7 @@ fn prediction_beside_a_run() {
     let other = execute(&plan, &catalog, world.always("s2", http(503)));
     let fields: Vec<_> =
         estimate.against(&Behavior::of(other.journal.entries())).iter().map(|difference| difference.field).collect();
-    assert_eq!(fields, ["backend_retries", "status"]);
+    assert_eq!(fields, ["code", "backend_retries", "status", "stopped_at"]);
 }
 
 /// The estimate is not exceeded by any run whose calls use no more than they said.

@@ -182,6 +182,8 @@ fn what_if_never_matches() {
     let rows = [
         (WhatIf { taxonomy_version: Some("9.0.0".to_owned()), ..WhatIf::default() }, "there are 1.0.0, 1.1.0"),
         (WhatIf { skills: skill("http_call", "9.9.9"), ..WhatIf::default() }, "1.3.0"),
+        (WhatIf { skills: skill("http_call", "1.2.0"), ..WhatIf::default() }, "nothing to try"),
+        (WhatIf { rate_card: Some(rate_card()), ..WhatIf::default() }, "nothing to try"),
         (WhatIf { skills: skill("mail_send", "1.0.0"), ..WhatIf::default() }, "it uses http_call"),
     ];
     for (what_if, exists) in rows {

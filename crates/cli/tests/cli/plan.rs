@@ -174,6 +174,26 @@ fn explain_and_dry_run_call_nothing() {
     let codes: Vec<_> = estimate["estimate"]["steps"].as_array().unwrap().iter().map(|step| &step["code"]).collect();
     assert_eq!(codes, ["OK_DRY_RUN", "OK_DRY_RUN", "OK_DRY_RUN"]);
     assert_eq!(estimate["estimate"]["cost_high_cents"], 5);
+    let place = tempfile::tempdir().unwrap();
+    let mut plan: Value = serde_json::from_slice(&std::fs::read(example()).unwrap()).unwrap();
+    plan["steps"][0]["retry_policy"]["retryable_codes"] = json!(["ERR_RATE_LIMITED"]);
+    let aliased = written(place.path(), "aliased.json", &plan);
+    let told = macp(&["plan", "explain", text(&aliased)]).exits(0).stdout;
+    assert!(told.contains("again after ERR_RATE_LIMIT_INTERNAL (written ERR_RATE_LIMITED)"), "{told}");
+
+    // A plan that is none yet: everything that is wrong with it, in the words and the shape of lint.
+    plan["steps"][0]["parameters"] = json!({"method": "FETCH", "timeout_ms": "soon"});
+    plan["context"]["allowed_skills"] = json!(["http_call"]);
+    let bad = written(place.path(), "bad.json", &plan);
+    let linted = macp(&["--json", "plan", "lint", text(&bad)]).exits(1).value();
+    for verb in ["explain", "dry-run", "freeze"] {
+        let refused = macp(&["--json", "plan", verb, text(&bad)]).exits(1).value();
+        assert_eq!((&refused["ok"], &refused["findings"][0]["level"]), (&json!(false), &json!("error")), "{refused:#}");
+        let told = macp(&["plan", verb, text(&bad)]).exits(1).stdout;
+        assert!(told.contains("step fetch: ") && told.contains("at /method: "), "{verb}: {told}");
+        assert!(told.contains("at /timeout_ms: ") && told.contains("\"url\" is a required property"), "{verb}: {told}");
+    }
+    assert_eq!((&linted["ok"], &linted["findings"][0]["level"]), (&json!(false), &json!("error")), "{linted:#}");
     let missing = macp(&["plan", "dry-run", "/nowhere"]).exits(1);
     assert!(missing.stderr.contains("cannot read /nowhere"), "AOS-96 keeps 2 for usage: {missing:?}");
     macp(&["plan", "dry-run"]).exits(2);

@@ -315,6 +315,8 @@ fn a_forged_run_is_neither_imported_nor_kept_in_a_corpus() {
         let refused = refused.exits(1);
         assert!(refused.stdout.starts_with("not ") && refused.stdout.contains("replay"), "{refused:?}");
     }
+    let refused = elsewhere.macp(&["--json", "run", "import", &file]).exits(1).value();
+    assert_eq!((&refused["ok"], &refused["error"]["code"]), (&json!(false), &json!("RUN_CONFLICT")), "{refused:#}");
     assert!(!Path::new(&place.file("other")).exists());
     assert!(elsewhere.macp(&["--json", "run", "list"]).exits(0).values().is_empty());
     std::fs::write(&file, honest).unwrap();

@@ -35,6 +35,9 @@ async fn aos_97_runs_steps_and_replays_are_counted() {
     world.target.script(&[503, 200, 200]);
     let full = ReplayRequest { mode: ReplayMode::Full.into(), ..mock(&run_id) };
     world.try_replay(full).await.expect("a report");
+    // Differs on purpose, and counts for no aspect.
+    let what_if = ReplayRequest { what_if_taxonomy_version: "1.0.0".to_owned(), ..mock(&run_id) };
+    world.try_replay(what_if).await.expect("a report");
     let text = scrape(&world).await;
     for line in [
         "aos_runs_total{status=\"succeeded\"} 1",

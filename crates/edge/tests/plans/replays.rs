@@ -42,6 +42,8 @@ async fn aos_100_what_if_is_never_a_match() {
     assert_ne!(report["verdict"], "match");
     assert_eq!(report["substitutions"][0]["replay"], "1.0.0");
 
+    let same = ReplayRequest { what_if_taxonomy_version: "1.1.0".to_owned(), ..mock(&run_id) };
+    refused(world.try_replay(same).await, "INVALID_REQUEST");
     let card = ReplayRequest { what_if_rate_card_json: "{".to_owned(), ..mock(&run_id) };
     refused(world.try_replay(card).await, "INVALID_REQUEST");
     let card = ReplayRequest { what_if_rate_card_json: "{}".to_owned(), ..mock(&run_id) };

@@ -52,7 +52,11 @@ impl WhatIf {
     pub(super) fn substitute(&self, plan: &FrozenPlan) -> Result<(FrozenPlan, Vec<Substitution>), Refused> {
         let mut plan = plan.clone();
         let mut substitutions = Vec::new();
+        // A pin that stays as it is was not exchanged.
         let mut exchange = |pin: String, own: &mut String, other: &str| {
+            if own == other {
+                return;
+            }
             substitutions.push(Substitution { pin, original: own.clone(), replay: other.to_owned() });
             other.clone_into(own);
         };
@@ -67,9 +71,20 @@ impl WhatIf {
         }
         if let Some(card) = &self.rate_card {
             let card = RateCard::from_value(card.clone())?;
-            exchange("rate_card".to_owned(), &mut pins.rate_card.id, card.id());
+            if pins.rate_card.hash != *card.digest() {
+                let original = pins.rate_card.id.clone();
+                substitutions.push(Substitution {
+                    pin: "rate_card".to_owned(),
+                    original,
+                    replay: card.id().to_owned(),
+                });
+            }
+            card.id().clone_into(&mut pins.rate_card.id);
             pins.rate_card.hash = card.digest().clone();
             pins.rate_card.card = Some(card.value().clone());
+        }
+        if substitutions.is_empty() {
+            return Err(Refused::NothingExchanged);
         }
         Ok((plan, substitutions))
     }

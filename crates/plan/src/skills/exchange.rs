@@ -238,7 +238,9 @@ pub(crate) const IDEMPOTENCY_KEY: &str = "idempotency-key";
 fn wait_of(value: &header::HeaderValue, now: SystemTime) -> Option<u64> {
     let text = value.to_str().ok()?.trim();
     if !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit()) {
-        return text.parse::<u64>().ok()?.checked_mul(1000).filter(|wait| *wait <= macp_wire::canonical::INTEGER_MAX);
+        // Digits beyond all numbers ask for the longest wait there is.
+        let wait = text.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(1000);
+        return Some(wait.min(macp_wire::canonical::INTEGER_MAX));
     }
     let until = httpdate::parse_http_date(text).ok()?;
     let wait = until.duration_since(now).unwrap_or_default();
@@ -263,7 +265,10 @@ mod tests {
         assert_eq!(wait("Sunday, 06-Nov-94 08:49:47 GMT"), Some(10_000));
         assert_eq!(wait("Sun Nov  6 08:49:47 1994"), Some(10_000));
         assert_eq!(wait("Sun, 06 Nov 1994 08:49:27 GMT"), Some(0), "a date that has passed asks for no wait");
-        for malformed in ["", "-1", "1.5", "+3", "soon", "1e3", "99999999999999999999", "9999999999999999"] {
+        for endless in ["99999999999999999999", "9999999999999999"] {
+            assert_eq!(wait(endless), Some(macp_wire::canonical::INTEGER_MAX), "the policy's cap comes later");
+        }
+        for malformed in ["", "-1", "1.5", "+3", "soon", "1e3"] {
             assert_eq!(wait(malformed), None, "{malformed}");
         }
     }

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use macp_plan_core::finding::Finding;
 use macp_plan_core::freeze::{self, FreezeOptions, Freezing, Profile};
 use macp_plan_core::plan::FrozenPlan;
@@ -73,19 +73,20 @@ pub(super) fn freeze(text: &[u8], catalog: &dyn Catalog, options: &FreezeOptions
     }
 }
 
-/// A plan to look at: a frozen one as it is, an authored one as it would be frozen.
-pub(super) fn frozen(path: &Path, catalog: &dyn Catalog) -> anyhow::Result<(Arc<FrozenPlan>, bool)> {
+/// A plan to look at: a frozen one as it is, an authored one as it would be frozen; else what is wrong with it.
+pub(super) fn frozen(path: &Path, catalog: &dyn Catalog) -> anyhow::Result<Result<Viewed, Vec<Finding>>> {
     let text = read(path)?;
     if let Ok(plan) = FrozenPlan::parse(&text) {
-        return Ok((Arc::new(plan), true));
+        return Ok(Ok(Viewed { plan: Arc::new(plan), is_frozen: true }));
     }
     let options = PinArgs::default().options(false)?;
-    match freeze(&text, catalog, &options) {
-        Ok(freezing) => Ok((Arc::new(freezing.plan), false)),
-        Err(findings) => {
-            let first = findings.iter().find(|finding| finding.is_error());
-            let first = first.map(|finding| format!(": {finding}")).unwrap_or_default();
-            bail!("{} cannot be frozen{first}; `macp plan lint` tells everything", path.display())
-        }
-    }
+    let freezing = freeze(&text, catalog, &options);
+    Ok(freezing.map(|freezing| Viewed { plan: Arc::new(freezing.plan), is_frozen: false }))
+}
+
+/// A plan to look at.
+#[derive(Debug)]
+pub(super) struct Viewed {
+    pub(super) plan: Arc<FrozenPlan>,
+    pub(super) is_frozen: bool,
 }

@@ -49,7 +49,10 @@ pub(crate) struct Args {
 
 pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
     let catalog = args.catalog.catalog()?;
-    let (plan, _) = authored::frozen(&args.plan, catalog.as_ref())?;
+    let plan = match authored::frozen(&args.plan, catalog.as_ref())? {
+        Ok(viewed) => viewed.plan,
+        Err(found) => return findings::refuse(&found, "cannot be frozen", &findings::tally(&found), output),
+    };
     let estimate = estimate(&plan, &catalog)?;
     let comparison = match &args.against {
         Some(run) => Some(against(&args.place, run, &plan, &estimate).await?),

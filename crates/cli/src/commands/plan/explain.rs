@@ -1,5 +1,6 @@
 //! `macp plan explain`: what a plan does, in words and numbers.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use macp_plan_core::plan::{FrozenPlan, OnError, Step};
 use macp_plan_core::skill::Catalog;
 use serde_json::json;
 
+use super::authored::Viewed;
 use super::{CatalogArgs, authored, findings};
 use crate::Finding;
 use crate::money::{cents, span};
@@ -29,7 +31,10 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<Finding> {
     let catalog = args.catalog.catalog()?;
-    let (plan, is_frozen) = authored::frozen(&args.plan, catalog.as_ref())?;
+    let Viewed { plan, is_frozen } = match authored::frozen(&args.plan, catalog.as_ref())? {
+        Ok(viewed) => viewed,
+        Err(found) => return findings::refuse(&found, "cannot be frozen", &findings::tally(&found), output),
+    };
     let estimate = estimate(&plan, &catalog)?;
     if output.is_json() {
         output.value(&json!({
@@ -128,9 +133,17 @@ fn attempts(step: &Step, estimate: &StepEstimate) -> String {
     if estimate.attempts_max == 1 {
         return format!("one, of at most {each}");
     }
-    let codes = clean(&step.retry_policy.retryable_codes.join(", "));
+    let codes = step.retry_policy.retryable_codes.iter().map(|code| spelt(code, &step.retry_policy.aliases));
+    let codes = clean(&codes.collect::<Vec<_>>().join(", "));
     let wait = span(estimate.wait_ms_max);
     format!("up to {} of at most {each}, {wait} of waits between them; again after {codes}", estimate.attempts_max)
+}
+
+/// A code as the taxonomy has it, and as the author wrote it.
+fn spelt(code: &str, aliases: &BTreeMap<String, String>) -> String {
+    let written: Vec<&str> =
+        aliases.iter().filter(|(_, known)| *known == code).map(|(alias, _)| alias.as_str()).collect();
+    if written.is_empty() { code.to_owned() } else { format!("{code} (written {})", written.join(", ")) }
 }
 
 fn totals(estimate: &Estimate, output: &Output) -> anyhow::Result<()> {

@@ -1,7 +1,9 @@
 //! Findings about a plan, as people read them.
 
 use macp_plan_core::finding::Finding;
+use serde_json::json;
 
+use crate::Finding as Answer;
 use crate::output::{Output, Paint};
 use crate::text::{clean, count};
 
@@ -26,6 +28,17 @@ pub(super) fn show(findings: &[Finding], output: &Output) -> anyhow::Result<()> 
         }
     }
     Ok(())
+}
+
+/// Tells why there is no plan to go on with; `word` says what cannot be had, `advice` what helps.
+pub(super) fn refuse(findings: &[Finding], word: &str, advice: &str, output: &Output) -> anyhow::Result<Answer> {
+    if output.is_json() {
+        output.value(&json!({ "ok": false, "findings": findings }))?;
+    } else {
+        show(findings, output)?;
+        output.line(format!("{}: {advice}", output.paint(Paint::Bad, word)))?;
+    }
+    Ok(Answer::Negative)
 }
 
 /// Prints findings beside the data, where the data is the plan itself.

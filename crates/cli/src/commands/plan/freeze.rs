@@ -49,16 +49,7 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
     let options = args.pins.options(args.embed_rate_card)?;
     let freezing = match authored::freeze(&text, &registry, &options) {
         Ok(freezing) => freezing,
-        Err(found) => {
-            if output.is_json() {
-                output.value(&json!({ "ok": false, "findings": found }))?;
-            } else {
-                findings::show(&found, output)?;
-                let word = output.paint(Paint::Bad, "not frozen");
-                output.line(format!("{word}: {}", findings::tally(&found)))?;
-            }
-            return Ok(Finding::Negative);
-        }
+        Err(found) => return findings::refuse(&found, "not frozen", &findings::tally(&found), output),
     };
     // The notes of freezing are among them. Whoever freezes without having asked before hears of the rest too.
     let advice = lint(&text, &registry, &options);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{authored, findings};
 use crate::Finding;
-use crate::output::{Output, Paint};
+use crate::output::Output;
 
 /// Print the digest of a frozen plan
 ///
@@ -27,15 +27,8 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<Finding> {
     let plan = match FrozenPlan::parse(&authored::read(&args.plan)?) {
         Ok(plan) => plan,
         Err(error) => {
-            let found = error.into_findings();
-            if output.is_json() {
-                output.value(&json!({ "ok": false, "findings": found }))?;
-            } else {
-                findings::show(&found, output)?;
-                let word = output.paint(Paint::Bad, "not a frozen plan");
-                output.line(format!("{word}: only what is frozen has a digest; see `macp plan freeze`"))?;
-            }
-            return Ok(Finding::Negative);
+            let advice = "only what is frozen has a digest; see `macp plan freeze`";
+            return findings::refuse(&error.into_findings(), "not a frozen plan", advice, output);
         }
     };
     let mut covered = plan.value.clone();

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
+use macp_plan_core::finding::Level;
 use macp_wire::plan::v1::Finding as WireFinding;
 use serde_json::{Value, json};
 
@@ -39,13 +40,20 @@ pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
 
 /// What a server says about a plan, as JSON.
 pub(super) fn as_json(findings: &[WireFinding]) -> Vec<Value> {
-    let told = findings.iter().map(|finding| {
-        json!({
-            "error": finding.error, "code": finding.code, "rule": finding.rule, "step_id": finding.step_id,
-            "reason": finding.reason, "problem": finding.problem, "fix": finding.fix,
-        })
+    findings.iter().map(one_as_json).collect()
+}
+
+/// In the shape that findings have here.
+fn one_as_json(finding: &WireFinding) -> Value {
+    let level = if finding.error { Level::Error } else { Level::Warning };
+    let mut told = json!({
+        "level": level, "code": finding.code, "rule": finding.rule, "reason": finding.reason,
+        "problem": finding.problem, "fix": finding.fix,
     });
-    told.collect()
+    if !finding.step_id.is_empty() {
+        told["step_id"] = finding.step_id.as_str().into();
+    }
+    told
 }
 
 /// The same in lines, for people.

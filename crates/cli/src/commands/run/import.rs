@@ -8,6 +8,7 @@ use macp_client::Error;
 use macp_ledger::SqliteStore;
 use macp_plan::export::{self, ExportedRun, ImportError, Imported};
 use macp_plan::store::RunStore;
+use macp_wire::codes::Code;
 use serde_json::json;
 
 use super::source::RUNS_DIRECTORY;
@@ -43,19 +44,21 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
     // A bad file is told in the words of this program, before anyone else hears of it.
     let exported = match export::read(bytes.as_slice()) {
         Ok(exported) => exported,
-        Err(error) if error.bad_line().is_some() => return refused(&causes(&error.into()), output),
+        Err(error) if error.bad_line().is_some() => {
+            return refused(Code::InvalidRequest, &causes(&error.into()), output);
+        }
         Err(error) => return Err(error.into()),
     };
     let (run_id, existing, not_compared) = match &args.data {
         Some(directory) => {
             let not_compared = match export::replayed(&exported, &args.catalog.catalog()?) {
                 Ok(not_compared) => not_compared,
-                Err(error) => return refused(&causes(&error.into()), output),
+                Err(error) => return refused(Code::RunConflict, &causes(&error.into()), output),
             };
             match into_directory(directory, exported).await? {
                 Ok(Imported::New { run_id, .. }) => (run_id.to_string(), false, not_compared),
                 Ok(Imported::AlreadyThere { run_id }) => (run_id.to_string(), true, not_compared),
-                Err(refusal) => return refused(&refusal, output),
+                Err(refusal) => return refused(Code::RunConflict, &refusal, output),
             }
         }
         None => {
@@ -69,8 +72,8 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
             let answer = match answer {
                 Ok(answer) => answer,
                 // About the run in the file. That a request was bad says nothing of it: the file was found whole here.
-                Err(Error::Status(status)) if status.macp_code.as_deref() == Some("RUN_CONFLICT") => {
-                    return refused(&status.message, output);
+                Err(Error::Status(status)) if status.macp_code.as_deref() == Some(Code::RunConflict.as_str()) => {
+                    return refused(Code::RunConflict, &status.message, output);
                 }
                 Err(error) => return Err(error.into()),
             };
@@ -103,9 +106,10 @@ async fn into_directory(directory: &Path, exported: ExportedRun) -> anyhow::Resu
     }
 }
 
-fn refused(problem: &str, output: &Output) -> anyhow::Result<Finding> {
+/// With the code a server would give.
+fn refused(code: Code, problem: &str, output: &Output) -> anyhow::Result<Finding> {
     if output.is_json() {
-        output.value(&json!({ "ok": false, "message": problem }))?;
+        output.value(&json!({ "ok": false, "error": { "code": code.as_str(), "message": problem } }))?;
     } else {
         output.line(format!("{}: {}", output.paint(Paint::Bad, "not imported"), clean(problem)))?;
     }
