@@ -1,5 +1,7 @@
 //! Who may see and do what, where callers are known.
 
+use std::time::Duration;
+
 use macp_auth::{Given, RoleRights};
 use macp_edge::Settings;
 use macp_wire::classic::v1::SessionStartPayload;
@@ -338,6 +340,20 @@ async fn a_run_of_a_session_is_seen_by_those_who_may_read_the_session() {
             answer => drop(refused(answer, "RUN_NOT_FOUND")),
         }
     }
+    // So is the session in which it is reported.
+    let report = async |sender: &str| {
+        let session_id = macp_plan::session::execution_session_id(&run_id);
+        let request = as_caller(&token(sender), macp_wire::v1::GetSessionRequest { session_id });
+        world.runtime.clone().get_session(request).await
+    };
+    let reported = async {
+        while report("alice").await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), reported).await.expect("the coordinator reads the report");
+    report("bob").await.expect("he took part in the decision");
+    report("carol").await.expect_err("she did not");
     // Alice may look, but the run is bob's.
     let retry = StartRunRequest { from_step_id: "s1".to_owned(), ..retry_of(&run_id) };
     forbidden(start(&world, "alice", retry.clone()).await.map(Response::new));

@@ -1,13 +1,18 @@
 //! The messages of an execution session: Task Mode, with everything sent by the runtime's own identity.
 //!
 //! Task Mode lets an initiator take the task it asked itself for by name. So the executor is requester and assignee in
-//! one, acting for the coordinator of the decision, who is named in the request and listed as a participant and can
-//! thereby follow the session. Nobody else can send anything into it that is accepted: the task is not meant for them.
+//! one, acting for the coordinator of the decision, who is named in the request. Everybody who took part in the decision
+//! takes part here, and can thereby follow what becomes of it. Nobody but the executor can send anything into it that is
+//! accepted: the task is not meant for them.
 //!
 //! Message ids follow from the run and the entries alone, so that a message sent twice is the same message.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
-use macp_kernel::{Caller, Command, ID_BYTES_MAX, Input, PROTOCOL_VERSION, Registered, SESSION_START, SignatureCheck};
+use macp_kernel::{
+    Caller, Command, ID_BYTES_MAX, Input, PARTICIPANTS_MAX, PROTOCOL_VERSION, Registered, SESSION_START, SignatureCheck,
+};
 use macp_plan_core::digest;
 use macp_plan_core::journal::{Body, RunFinished, RunStatus, Stop};
 use macp_plan_core::taxonomy::Taxonomy;
@@ -78,7 +83,7 @@ impl Messages<'_> {
     pub(super) fn start(&self) -> Envelope {
         let payload = SessionStartPayload {
             intent: format!("report the run of plan {}", self.report.plan_hash),
-            participants: vec![self.identity.to_owned(), self.coordinator()],
+            participants: self.participants(),
             mode_version: MODE_VERSION.to_owned(),
             configuration_version: CONFIGURATION_VERSION.to_owned(),
             ttl_ms: self.report.ttl_ms,
@@ -181,6 +186,19 @@ impl Messages<'_> {
     fn task_id(&self) -> String {
         let plan_id = &self.report.plan_id;
         if plan_id.len() <= ID_BYTES_MAX { plan_id.clone() } else { self.report.plan_hash.to_string() }
+    }
+
+    /// The executor, the coordinator, and who else decided. Names that a strict session does not take are left out, and
+    /// those beyond the most it takes.
+    fn participants(&self) -> Vec<String> {
+        let coordinator = self.coordinator();
+        let mut distinct: BTreeSet<&str> = [self.identity.trim(), coordinator.trim()].into();
+        let others = self.report.participants.iter().filter(|name| {
+            let is_fit = !name.trim().is_empty() && name.len() <= ID_BYTES_MAX;
+            is_fit && distinct.insert(name.trim())
+        });
+        let others: Vec<String> = others.take(PARTICIPANTS_MAX - 2).cloned().collect();
+        [self.identity.to_owned(), coordinator.clone()].into_iter().chain(others).collect()
     }
 
     /// A participant must have a name of its own that is not blank; classic sessions are not so strict.

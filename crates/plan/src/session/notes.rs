@@ -33,6 +33,9 @@ pub(super) struct Report {
     pub(super) plan_hash: Digest,
     /// Who started the session that committed to the plan.
     pub(super) coordinator: String,
+    /// Who took part in it, the coordinator perhaps among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) participants: Vec<String>,
     pub(super) authority_scope: String,
     /// Who had the run started; empty if it was started elsewhere.
     pub(super) by: String,

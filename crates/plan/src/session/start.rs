@@ -334,6 +334,7 @@ fn report(run_id: &str, bound: &Bound, request: &StartFromSession, ttl_ms: i64) 
         plan_id: bound.plan.plan.plan_id.clone(),
         plan_hash: bound.plan.hash.clone(),
         coordinator: bound.coordinator.clone(),
+        participants: bound.participants.clone(),
         authority_scope: bound.commitment.authority_scope.clone(),
         by: request.by.clone(),
         request_id: request.request_id.clone(),

@@ -68,7 +68,7 @@ async fn the_session_of_a_run_that_succeeds() {
     assert!(envelopes.iter().all(|envelope| envelope.mode == EXECUTION_MODE && envelope.sender == "macp-executor"));
 
     let start = SessionStartPayload::decode(envelopes[0].payload.clone()).unwrap();
-    assert_eq!(start.participants, ["macp-executor", "alice"], "the coordinator can follow it");
+    assert_eq!(start.participants, ["macp-executor", "alice", "bob"], "everybody who decided can follow it");
     assert_eq!(start.context_id, run_id);
     // AOS-115: two steps of 60 s with a guard of 1 s each, and the margin.
     assert_eq!(start.ttl_ms, 2 * 61_000 + 600_000);
