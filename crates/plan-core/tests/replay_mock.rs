@@ -388,6 +388,29 @@ fn a_forged_decision_is_found() {
     }
 }
 
+/// AOS-95: what an attempt cost is told where it was charged, and not only in the sums it went into.
+#[test]
+fn a_forged_usage_is_told_at_its_attempt() {
+    let plan = freeze(plan(1_000, vec![http_step("s1"), llm_step("s2", "abcd", 10)]));
+    let catalog = Kit::standard().shared();
+    let run = execute(&plan, &catalog, World::new().always("s2", Answer::of(Cause::Success).tokens(100, 9)));
+    let journal = forged(&run, |body| match body {
+        Body::AttemptObserved { usage: Some(usage), .. } if usage.output_tokens == 9 => {
+            usage.output_tokens = 8;
+            true
+        }
+        _ => false,
+    });
+    let charged = |body: &Body| matches!(body, Body::AttemptJudged { step_id, .. } if step_id == "s2");
+    let charged = journal.entries().iter().find(|entry| charged(&entry.body)).expect("the attempt").seq;
+    let bodies = |digest: &_| run.world.bodies.get(digest).cloned();
+    let report = mock_replay(&plan, &journal, &bodies, &catalog, &Options::new("r")).expect("its own plan").report;
+    let fields: Vec<&str> = report.mismatches.iter().map(|it| it.field.as_str()).collect();
+    assert!(fields.contains(&"attempts.cost_microcents") && fields.contains(&"total_cost_microcents"), "{fields:?}");
+    let first = report.first_divergence.expect("it diverged");
+    assert_eq!((first.step_id.as_deref(), first.attempt, first.seq), (Some("s2"), Some(0), charged));
+}
+
 /// AOS-87: so is what people were told of the budget: of which check, and how much was spent.
 #[test]
 fn a_forged_alert_is_found() {

@@ -130,6 +130,10 @@ impl Comparison {
             self.equal((Aspect::CostCents, field), place, &basis.0, &basis.1, || {
                 "whether a charge is metered, flat, reserved or none follows from cause and usage (AOS-57)".to_owned()
             });
+            let costs = (&first.cost_microcents, &second.cost_microcents);
+            self.equal((Aspect::CostCents, "attempts.cost_microcents"), place, costs.0, costs.1, || {
+                "the cost of an attempt follows from its usage and the pinned prices (AOS-54)".to_owned()
+            });
             let place = Place { seq: first.scheduled_seq, ..place };
             if let (Some(first), Some(second)) = (first.backoff_ms, second.backoff_ms) {
                 self.equal((Aspect::BackoffMs, "attempts.backoff_ms"), place, &first, &second, || {

@@ -46,10 +46,6 @@ impl Comparison {
             self.equal((Aspect::Retryable, "attempts.retryable"), place, &first.retryable, &second.retryable, || {
                 "whether a code is retryable is looked up in the pinned taxonomy (AOS-26)".to_owned()
             });
-            let costs = (&first.cost_microcents, &second.cost_microcents);
-            self.equal((Aspect::CostCents, "attempts.cost_microcents"), place, costs.0, costs.1, || {
-                "the cost of an attempt follows from its usage and the pinned prices (AOS-54)".to_owned()
-            });
         }
         // Not what the skill said an attempt uses at most: only what that costs decides anything.
         for (first, second) in one.budget_checks.iter().zip(&other.budget_checks) {
