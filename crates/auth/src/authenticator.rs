@@ -111,6 +111,11 @@ impl Authenticator {
         self.jwt.is_some() || self.tokens.is_some()
     }
 
+    /// Whether a static token is for this sender.
+    pub fn has_token_of(&self, sender: &str) -> bool {
+        self.tokens.as_ref().is_some_and(|tokens| tokens.list.load().has_sender(sender))
+    }
+
     /// Who presents this. Waits for nothing, but for new keys if a JWT names a key that is not known, which happens at
     /// most once in 30 seconds and takes some seconds at most.
     pub async fn resolve(&self, presented: Presented<'_>) -> Resolution {

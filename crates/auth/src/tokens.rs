@@ -113,6 +113,11 @@ impl Tokens {
         self.digests.len()
     }
 
+    /// Whether any token is for this sender.
+    pub(crate) fn has_sender(&self, sender: &str) -> bool {
+        self.identities.iter().any(|identity| identity.sender == sender)
+    }
+
     /// Who a token belongs to. Takes the same time whatever is presented.
     pub(crate) fn find(&self, token: &str) -> Option<&Arc<Identity>> {
         let presented = digest(token);

@@ -16,7 +16,7 @@ pub(crate) async fn access(ctx: &Context, metadata: &MetadataMap) -> Access {
     let access = match presented(metadata) {
         Err(reason) => unidentified(Credential::Refused(reason.to_owned())),
         Ok(presented) => match ctx.authenticator.resolve(presented).await {
-            Resolution::Identity(identity) if is_reserved(ctx, &identity.sender) => {
+            Resolution::Identity(identity) if reserved(ctx) == Some(identity.sender.as_str()) => {
                 unidentified(Credential::Refused("this name belongs to the runtime itself".to_owned()))
             }
             Resolution::Identity(identity) => identified(&identity),
@@ -34,9 +34,20 @@ pub(crate) async fn access(ctx: &Context, metadata: &MetadataMap) -> Access {
     }
 }
 
-/// Whether a name is that under which the runtime reports runs: nobody else may speak under it.
-fn is_reserved(ctx: &Context, sender: &str) -> bool {
-    ctx.plans.as_ref().is_some_and(|plans| plans.sessions.settings().execution.identity == sender)
+/// The name under which the runtime reports runs: nobody else may speak under it.
+fn reserved(ctx: &Context) -> Option<&str> {
+    ctx.plans.as_ref().map(|plans| plans.sessions.settings().execution.identity.as_str())
+}
+
+/// Tells the operator of a token that nobody can use.
+pub(crate) fn warn_of_reserved(ctx: &Context) {
+    if let Some(name) = reserved(ctx).filter(|name| ctx.authenticator.has_token_of(name)) {
+        tracing::warn!(
+            sender = name,
+            "a static token has the name under which the runtime itself reports runs, and is never accepted; give it \
+             another sender, or set execution_identity"
+        );
+    }
 }
 
 fn identified(identity: &Identity) -> Access {

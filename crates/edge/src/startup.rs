@@ -27,7 +27,7 @@ use crate::plan::{DECODE_BYTES_MAX as PLAN_DECODE_BYTES_MAX, Plan, Plans};
 use crate::runtime::{DECODE_SLACK_BYTES, Runtime};
 use crate::settings::OperatorPolicy;
 use crate::tls::{Handshake, TlsError};
-use crate::{Reloadable, Settings, health, http, serving};
+use crate::{Reloadable, Settings, health, http, identity, serving};
 
 /// Longest question about the services, in bytes. Anyone may ask, before anything is known of the caller.
 const REFLECTION_DECODE_BYTES_MAX: usize = 16 * 1024;
@@ -103,6 +103,7 @@ impl Server {
         let plans = settings.plans.as_ref().map(|plans| Plans::open(plans, &engine)).transpose()?;
         let ctx = Context::new(settings, engine, registry, authenticator, metrics, trace, plans);
 
+        identity::warn_of_reserved(&ctx);
         let health = HealthReporter::new();
         health::serve(&health, ctx.plans.is_some()).await;
         let front = front(&ctx, &health)?;
@@ -131,7 +132,9 @@ impl Server {
 
     /// Reads the files of tokens and keys again; if one of them is bad, everything stays as it was.
     pub fn reload_credentials(&self) -> Result<Reloaded, macp_auth::Error> {
-        self.ctx.authenticator.reload()
+        let reloaded = self.ctx.authenticator.reload()?;
+        identity::warn_of_reserved(&self.ctx);
+        Ok(reloaded)
     }
 
     /// Stops accepting, lets what is in flight finish, then stops the executor of plans, then the engine. The waits for

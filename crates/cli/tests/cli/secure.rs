@@ -122,6 +122,15 @@ fn sighup_rotates_tokens_and_a_bad_file_leaves_them() {
     assert!(line["unchanged"].as_str().unwrap().contains("restart"), "{line}");
     assert_eq!((code(ALICE), code(BOB)), (Some(2), Some(0)));
 
+    // The name of the executor of plans is nobody else's, and whoever gives it away is told.
+    write_tokens(&tokens, &[(ALICE, "macp-executor"), (BOB, "bob")]);
+    server.signal("HUP");
+    let reserved = "a static token has the name under which the runtime itself reports runs, and is never accepted; give \
+                    it another sender, or set execution_identity";
+    assert_eq!(server.wait_for(reserved)["sender"], "macp-executor");
+    server.wait_for("reloaded");
+    assert_eq!((code(ALICE), code(BOB)), (Some(2), Some(0)));
+
     std::fs::write(&tokens, "[{]").unwrap();
     server.signal("HUP");
     let line = server.wait_for("not reloaded, the old values stay");
