@@ -144,7 +144,8 @@ async fn give_way() {
 }
 
 /// Sees to it that another of the runtime's threads is awake and listens to the network while this one waits for a
-/// disk. Of two new tasks the runtime keeps one for the thread that made them; the other is for any, and it wakes one for it.
+/// disk. Of two new tasks the runtime keeps one for the thread that made them; the other is for any, and it wakes one
+/// for it.
 fn call_another_thread() {
     drop((tokio::spawn(async {}), tokio::spawn(async {})));
 }
