@@ -1,5 +1,6 @@
 //! Text from strangers, made safe to show, and the few units people write.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A name or reason as it may be shown on a terminal: nothing in it can move the cursor or change colours.
@@ -28,6 +29,13 @@ pub(crate) fn cut(text: &str, characters_max: usize) -> String {
     let mut shown: String = text.chars().take(characters_max.saturating_sub(1)).collect();
     shown.push('…');
     shown
+}
+
+/// A code as the taxonomy has it, and beside it as the author of a plan wrote it.
+pub(crate) fn spelt(code: &str, aliases: &BTreeMap<String, String>) -> String {
+    let written: Vec<&str> =
+        aliases.iter().filter(|(_, known)| *known == code).map(|(alias, _)| alias.as_str()).collect();
+    if written.is_empty() { code.to_owned() } else { format!("{code} (written {})", written.join(", ")) }
 }
 
 /// Reads a duration such as `500ms`, `60s`, `5m` or `2h`; a bare number counts seconds.

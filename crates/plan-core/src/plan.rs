@@ -60,6 +60,17 @@ pub struct Step {
     pub description: Option<String>,
 }
 
+impl Plan {
+    /// Every spelling under which the author listed a code, with the code itself. A spelling means the same at every
+    /// step.
+    #[must_use]
+    pub fn aliases(&self) -> BTreeMap<String, String> {
+        let conditions = self.steps.iter().filter_map(|step| step.run_if.as_ref()).map(|condition| &condition.aliases);
+        let policies = self.steps.iter().map(|step| &step.retry_policy.aliases);
+        policies.chain(conditions).flatten().map(|(spelling, code)| (spelling.clone(), code.clone())).collect()
+    }
+}
+
 impl Step {
     /// The name under which later steps refer to this one's output.
     #[must_use]

@@ -58,7 +58,10 @@ pub enum Forbidden {
     Scheme { scheme: String, host: String },
     #[error("the URL names no host")]
     NoHost,
-    #[error("the host {host} is not allowed: list it under egress_allow_hosts")]
+    #[error(
+        "the host {host} is not allowed: list it under egress_allow_hosts, or under egress_allow_private_hosts if its \
+         address is not public"
+    )]
     Host { host: String },
     #[error(
         "{host} is at {address}, which is not a public address: list the host under egress_allow_private_hosts or its \
@@ -118,13 +121,14 @@ impl Egress {
             return Err(Forbidden::Scheme { scheme: url.scheme().to_owned(), host: name });
         }
         let literal = literal(&host);
+        // Of an address it is known what it takes, whether the host is allowed or not.
+        if let Some(address) = literal {
+            self.permits_address(&name, address)?;
+        }
         if !self.permits_host(&name, literal) {
             return Err(Forbidden::Host { host: name });
         }
-        match literal {
-            Some(address) => self.permits_address(&name, address),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     fn permits_host(&self, name: &str, literal: Option<IpAddr>) -> bool {

@@ -4,6 +4,8 @@ mod at_work;
 mod build;
 mod report;
 
+use std::collections::BTreeMap;
+
 use macp_plan_core::cause::Cause;
 use macp_plan_core::cost::{CostBasis, Usage};
 use macp_plan_core::digest::Digest;
@@ -17,6 +19,10 @@ pub(crate) use build::{stamp, trace_id};
 
 pub use at_work::{AtWork, Doing};
 pub use report::{TracedReport, traced};
+
+/// The detail of a step that names the secret for which it was not called: one that an earlier output mentions, or that
+/// was taken out of it.
+pub const SECRET_WITHHELD: &str = "secret_withheld";
 
 /// A run, told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,6 +44,9 @@ pub struct RunResult {
     /// What people are to hear of the budget, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alerts: Vec<BudgetAlert>,
+    /// Codes as the author of the plan wrote them, where the taxonomy has another word: spelling to code.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub aliases: BTreeMap<String, String>,
     pub jitter_seed: String,
     pub epoch: u64,
     /// Why effects were repeated, where somebody said so.

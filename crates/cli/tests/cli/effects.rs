@@ -280,81 +280,15 @@ fn a_wait_for_the_next_attempt_is_shown() {
         }
         waits.then_some(shown)
     });
-    let at_work = waiting.expect("it waits")["at_work"].clone();
+    let waiting = waiting.expect("it waits");
+    assert!(waiting["final_code"].is_null() && waiting["budget"]["budget"] == 5_000_000, "{waiting:#}");
+    let at_work = waiting["at_work"].clone();
     assert_eq!((&at_work["attempt"], &at_work["attempt_codes"]), (&json!(1), &json!(["ERR_HTTP_503"])), "{at_work}");
     let shown = server.macp(&["run", "show", run]).exits(0).stdout;
     let until = at_work["until"].as_str().unwrap();
     let told = format!("Step s0 waits until {until} before attempt 1 after ERR_HTTP_503.");
     assert!(shown.contains(&told) && shown.contains("waiting"), "{shown}");
     server.macp(&["run", "cancel", run, "--reason", "seen"]).exits(0);
-}
-
-/// What is recommended works: no retry of what succeeded, of a replay, or of what needs an answer that nobody heard.
-#[test]
-fn only_what_works_is_recommended() {
-    let place = Place::new();
-    let target = Target::start(|request, _| match request.method.as_str() {
-        "POST" => Answer::status(503),
-        _ => Answer::ok("{}"),
-    });
-    let server = serve(&place.data());
-    let post = |on_error: &str| {
-        json!({"step_id": "charge", "skill_id": "http_call", "skill_version": "1.2.0", "on_error": on_error,
-               "parameters": {"method": "POST", "url": target.url("/charge"), "body": {"n": 1}}})
-    };
-    let get = |url: String| json!({"step_id": "look", "skill_id": "http_call", "skill_version": "1.2.0", "parameters": {"url": url}});
-    let run = |name: &str, steps: Value, exits: i32| {
-        let plan = json!({"plan_id": name, "agent_id": "a", "goal": "g", "steps": steps,
-                          "context": {"budget_cents": 5, "allowed_skills": ["http_call"]}});
-        let plan = freeze(place.path(), name, &plan.to_string());
-        result(&server.macp(&["--json", "run", "start", &plan]).exits(exits))["run_id"].as_str().unwrap().to_owned()
-    };
-    let shown = |run: &str| server.macp(&["run", "show", run]).exits(0).stdout;
-    let settle = |run: &str, outcome: &str| {
-        let note = ["--as", outcome, "--note", "asked them"];
-        server.macp(&[&["run", "resolve", run, "--step", "charge"], &note[..]].concat()).exits(0);
-    };
-
-    // A run that went on past the failure succeeded, and only the step itself can be made again.
-    let lenient = run("lenient", json!([post("continue"), get(target.url("/"))]), 0);
-    let from = format!("macp run retry {lenient} --from charge");
-    assert!(shown(&lenient).contains(&from) && !shown(&lenient).contains(&format!("retry {lenient}`")));
-    server.macp(&["run", "retry", &lenient]).exits(1);
-    settle(&lenient, "failure");
-    let told = shown(&lenient);
-    assert!(told.contains("did not take place: asked them") && !told.contains("macp run resolve"), "{told}");
-    server.macp(&["run", "retry", &lenient, "--from", "charge", "--detach"]).exits(0);
-
-    // Whoever needs the answer that was lost cannot go on from it.
-    let needs = run("needs", json!([post("abort"), get(format!("{}{{{{charge.body.id}}}}", target.url("/")))]), 1);
-    assert!(shown(&needs).contains("macp run resolve"));
-    settle(&needs, "success");
-    let told = shown(&needs);
-    assert!(told.contains("It cannot be tried again: step look refers to what step charge returned"), "{told}");
-    assert!(!told.contains("macp run retry"), "{told}");
-
-    // Whoever does not can.
-    let free = run("free", json!([post("abort"), get(target.url("/"))]), 1);
-    // Nor does another run of the plan before it is said, and nothing that could repeat the effect is recommended.
-    let other = run("free", json!([post("abort"), get(target.url("/"))]), 1);
-    let told = shown(&other);
-    assert!(told.contains(&format!("macp run resolve {free} --step charge")) && !told.contains("epoch"), "{told}");
-    assert!(told.contains(&format!("Once that is said, `macp run retry {other}`")), "{told}");
-    settle(&free, "success");
-    server.macp(&["run", "retry", &other]).exits(0);
-    assert!(shown(&free).contains(&format!("`macp run retry {free}` tries the rest again")), "{}", shown(&free));
-    server.macp(&["run", "retry", &free]).exits(0);
-
-    // What asks an answer for what is not in it asks in vain.
-    let mut vain = get(format!("{}{{{{look.body.nope}}}}", target.url("/")));
-    vain["step_id"] = json!("vain");
-    let told = shown(&run("vain", json!([get(target.url("/")), vain]), 1));
-    assert!(told.contains("To try it again would end the same way") && !told.contains("macp run retry"), "{told}");
-
-    // A replay is compared, and never tried again.
-    let report = server.macp(&["--json", "run", "replay", &free, "--mode", "full", "--allow-step", "charge"]);
-    let replay = report.values().pop().unwrap()["replay_run_id"].as_str().unwrap().to_owned();
-    assert!(!shown(&replay).contains("macp run retry"), "{}", shown(&replay));
 }
 
 /// AOS-109: what another commitment took the place of is not tried again, and nobody is told to, also where the run had

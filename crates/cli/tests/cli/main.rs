@@ -1,5 +1,6 @@
 //! The real binary, with real data directories, as a user drives it.
 
+mod advice;
 mod certificates;
 mod conform;
 mod damage;

@@ -93,6 +93,19 @@ fn freezing_tells_what_lint_warns_of() {
     assert!(macp(&["plan", "freeze", text(&example())]).exits(0).stderr.is_empty());
 }
 
+/// A card that is known is not thereby pinned, and whoever names its file hears so.
+#[test]
+fn freezing_tells_of_a_card_that_is_not_pinned() {
+    let place = tempfile::tempdir().unwrap();
+    let free = json!({"http_call@1.2.0": {}, "json_transform@2.0.0": {}});
+    let card = written(place.path(), "card.json", &json!({"id": "mine", "skills": free}));
+    let (plan, known) = (example(), ["--rate-card", text(&card)]);
+    let unpinned = macp(&[&["plan", "freeze", text(&plan)], &known[..]].concat()).exits(0);
+    assert!(unpinned.stderr.contains("--card ID pins another: `mine`"), "{unpinned:?}");
+    let pinned = macp(&[&["plan", "freeze", text(&plan), "--card", "mine"], &known[..]].concat()).exits(0);
+    assert!(pinned.stderr.is_empty() && pinned.stdout.contains("\"id\":\"mine\""), "{pinned:?}");
+}
+
 /// AOS-11, AOS-13: the digest names the plan and leaves out when it was made.
 #[test]
 fn freezing_is_repeatable_and_the_digest_can_be_checked_by_hand() {

@@ -139,14 +139,7 @@ pub(super) fn of_session(error: &session::Error) -> Status {
 /// What cannot be read is a bad request; what can is refused for how the run in it stands, so that whoever sent it can
 /// tell one from the other.
 pub(super) fn of_replayed(error: &NotReplayed) -> Status {
-    let code = match error {
-        NotReplayed::Plan(_) | NotReplayed::Journal(_) => Code::InvalidRequest,
-        NotReplayed::Open(_)
-        | NotReplayed::Refused(_)
-        | NotReplayed::Diverged(_)
-        | NotReplayed::OtherBuild { .. }
-        | NotReplayed::NotEvaluated(_) => Code::RunConflict,
-    };
+    let code = if error.is_unreadable() { Code::InvalidRequest } else { Code::RunConflict };
     refused(code, status::with_causes(error))
 }
 

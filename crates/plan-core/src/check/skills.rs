@@ -148,7 +148,7 @@ fn price(step: &Step, skill: &dyn PureSkill, card: &RateCard) -> Option<Finding>
                     "model_unknown",
                     format!("the rate card `{}` has no price for the model `{model}`", card.id()),
                 )
-                .fix("name a model exactly as the card does, or freeze with a card that prices it")
+                .fix("name a model exactly as the card does, or pin a card that prices it under pins.rate_card.id")
                 .available(models)
             }
             _ => Finding::error(
@@ -156,7 +156,7 @@ fn price(step: &Step, skill: &dyn PureSkill, card: &RateCard) -> Option<Finding>
                 "price_unknown",
                 format!("the rate card `{}` has no price for {key}", card.id()),
             )
-            .fix("freeze with a card that prices this version of the skill"),
+            .fix("pin a card that prices this version of the skill under pins.rate_card.id"),
         });
     };
     let known = reference::is_literal(&step.parameters) && skill.check_input(&step.parameters).is_ok();

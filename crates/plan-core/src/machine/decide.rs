@@ -238,7 +238,6 @@ impl Machine {
             last.or_else(|| stop.as_ref().map(|stop| stop.code.clone())).unwrap_or_else(|| "OK".to_owned());
         let steps = self.plan.plan.steps.iter();
         let not_reached = steps.filter(|step| !state.seen.contains_key(&step.step_id));
-        let budget = cost::microcents(self.plan.plan.context.budget_cents);
         RunFinished {
             status,
             final_code,
@@ -246,12 +245,7 @@ impl Machine {
             retry_count: state.results.iter().map(|result| result.backend_retries).fold(0, u32::saturating_add),
             total_cost_microcents: state.spent,
             total_cost_cents: cost::cents(state.spent),
-            budget: BudgetTotals {
-                budget,
-                spent: state.spent,
-                remaining: self.remaining(),
-                overrun: state.spent.saturating_sub(budget),
-            },
+            budget: BudgetTotals::of(self.plan.plan.context.budget_cents, state.spent),
             behavior_digest: behavior::digest(&self.plan.hash, &state.results, stop.as_ref(), state.spent),
             stop,
         }

@@ -16,6 +16,7 @@ use tracing::Instrument;
 use super::secrecy::{self, Noted};
 use crate::outbound::{Http, Open};
 use crate::registry::Registry;
+use crate::result::SECRET_WITHHELD;
 use crate::secrets::{Allowed, Granted, REFERENCE, Secrets};
 use crate::skill::{Call, Observation};
 use crate::skills::document;
@@ -66,7 +67,7 @@ pub(super) async fn call(dispatch: Dispatch, registry: &Registry, secrets: Arc<d
     }
     if let Some(name) = secrecy::named(&parameters).difference(&secrets_named).next() {
         let told = format!("an output mentions `{REFERENCE}{name}`; only a plan itself may name a secret");
-        return Observation::new(Cause::InputInvalid, told);
+        return Observation::new(Cause::InputInvalid, told).with_detail(SECRET_WITHHELD, name.as_str());
     }
     let client = registry.client_of(skill.metadata()).cloned();
     // A short secret can be found in what has nothing to do with it; what is left of that is not for others.
@@ -74,7 +75,7 @@ pub(super) async fn call(dispatch: Dispatch, registry: &Registry, secrets: Arc<d
         && let Some(name) = secrecy::marked(&parameters).first()
     {
         let told = format!("the secret `{name}` was taken out of an output that would be sent on");
-        return Observation::new(Cause::InputInvalid, told);
+        return Observation::new(Cause::InputInvalid, told).with_detail(SECRET_WITHHELD, name.as_str());
     }
     let (entrusted, bindings) = (registry.entrusted(&skill_id), registry.bindings());
     let work = async move {

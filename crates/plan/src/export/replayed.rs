@@ -31,6 +31,19 @@ pub enum NotReplayed {
     NotEvaluated(String),
 }
 
+impl NotReplayed {
+    /// Whether there is no run in the file that anyone could read, rather than one that is refused for how it stands.
+    #[must_use]
+    pub fn is_unreadable(&self) -> bool {
+        match self {
+            Self::Plan(_) | Self::Journal(_) => true,
+            Self::Open(_) | Self::Refused(_) | Self::Diverged(_) | Self::OtherBuild { .. } | Self::NotEvaluated(_) => {
+                false
+            }
+        }
+    }
+}
+
 /// Replays a run against its own recording. Gives what could not be decided again here for want of something, such as a
 /// version of a skill, and what came out otherwise behind it, of which nobody can tell whose doing it is; everything else
 /// was decided again, and is the same. A run of which nothing could be decided again is not taken, nor is one that has no

@@ -7,7 +7,7 @@ use macp_plan_core::behavior::{Behavior, StepBehavior};
 use macp_plan_core::cause::Cause;
 use macp_plan_core::cost::{self, Usage};
 use macp_plan_core::digest::Digest;
-use macp_plan_core::journal::{Body, LimiterVerdict, Output, StepFinished};
+use macp_plan_core::journal::{Body, BudgetTotals, LimiterVerdict, Output, StepFinished};
 use macp_plan_core::plan::FrozenPlan;
 use macp_plan_core::taxonomy;
 use serde_json::{Map, Value};
@@ -64,6 +64,7 @@ impl RunResult {
         let charged = steps.iter().map(|step| step.outcome.cost_microcents);
         let charged = charged.chain(at_work.iter().map(|at_work| at_work.cost_microcents));
         let spent = charged.fold(0, u64::saturating_add);
+        let so_far = || BudgetTotals::of(plan.plan.context.budget_cents, spent);
         let started = run.summary.started_at_ms;
         let admission = run.bodies().find_map(|body| match body {
             Body::Admission(admission) => Some(admission),
@@ -84,16 +85,15 @@ impl RunResult {
             agent_id: plan.plan.agent_id.clone(),
             mode: start.mode,
             status: finish.map_or(Status::Running, |finish| finish.status.into()),
-            final_code: finish
-                .map(|finish| finish.final_code.clone())
-                .or_else(|| steps.last().map(|step| step.final_code.clone())),
+            final_code: finish.map(|finish| finish.final_code.clone()),
             retry_count: steps.iter().map(|step| step.retry_count).fold(0, u32::saturating_add),
             stop: finish.and_then(|finish| finish.stop.clone()),
             not_reached: finish.map_or_else(Vec::new, |finish| finish.not_reached.clone()),
             total_cost_microcents: finish.map_or(spent, |finish| finish.total_cost_microcents),
             total_cost_cents: finish.map_or_else(|| cost::cents(spent), |finish| finish.total_cost_cents),
-            budget: finish.map(|finish| finish.budget),
+            budget: Some(finish.map_or_else(so_far, |finish| finish.budget)),
             alerts: alerts.collect(),
+            aliases: plan.plan.aliases(),
             jitter_seed: start.jitter_seed.clone(),
             epoch: start.epoch,
             epoch_reason: start.epoch_reason.clone(),

@@ -174,5 +174,7 @@ async fn a_host_that_is_not_allowed_is_not_even_looked_up() {
     let skill = registry_with(&settings(), &[]).callable("http_call", "1.2.0").unwrap();
     let seen = call(&*skill, json!({"url": "https://other.example/?q=confidential"}), PATIENT).await;
     assert_eq!(seen.cause, Cause::EgressForbidden);
-    assert_eq!(seen.message, "the host other.example is not allowed: list it under egress_allow_hosts");
+    let told = "the host other.example is not allowed: list it under egress_allow_hosts, or under \
+                egress_allow_private_hosts if its address is not public";
+    assert_eq!(seen.message, told);
 }

@@ -1,6 +1,5 @@
 //! `macp plan explain`: what a plan does, in words and numbers.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use super::{CatalogArgs, authored, findings};
 use crate::Finding;
 use crate::money::{cents, span};
 use crate::output::{Output, Paint};
-use crate::text::{clean, count};
+use crate::text::{clean, count, spelt};
 use crate::time::now_ms;
 
 /// Tell what a plan does: order, policies, worst-case waits and costs, effects with their targets
@@ -137,13 +136,6 @@ fn attempts(step: &Step, estimate: &StepEstimate) -> String {
     let codes = clean(&codes.collect::<Vec<_>>().join(", "));
     let wait = span(estimate.wait_ms_max);
     format!("up to {} of at most {each}, {wait} of waits between them; again after {codes}", estimate.attempts_max)
-}
-
-/// A code as the taxonomy has it, and as the author wrote it.
-fn spelt(code: &str, aliases: &BTreeMap<String, String>) -> String {
-    let written: Vec<&str> =
-        aliases.iter().filter(|(_, known)| *known == code).map(|(alias, _)| alias.as_str()).collect();
-    if written.is_empty() { code.to_owned() } else { format!("{code} (written {})", written.join(", ")) }
 }
 
 fn totals(estimate: &Estimate, output: &Output) -> anyhow::Result<()> {

@@ -4,8 +4,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
+use macp_plan::registry::Registry;
 use macp_plan_core::lint::lint;
 use macp_plan_core::plan::FrozenPlan;
+use macp_plan_core::rate_card::{self, RateCard};
 use serde_json::json;
 
 use super::authored::{self, PinArgs};
@@ -14,6 +16,7 @@ use crate::Finding;
 use crate::commands::misused;
 use crate::output::{Output, Paint};
 use crate::remote::ServerArgs;
+use crate::text::clean;
 
 /// Turn an authored plan into a frozen one, which can run
 ///
@@ -51,6 +54,7 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
         Ok(freezing) => freezing,
         Err(found) => return findings::refuse(&found, "not frozen", &findings::tally(&found), output),
     };
+    note_unused_cards(&freezing.plan, &registry, output);
     // The notes of freezing are among them. Whoever freezes without having asked before hears of the rest too.
     let advice = lint(&text, &registry, &options);
     let text = format!("{}\n", freezing.plan.text());
@@ -70,6 +74,17 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
     findings::note(&advice, output);
     output.line(format!("{} {}: {}", output.paint(Paint::Good, "froze"), path.display(), freezing.plan.hash))?;
     Ok(Finding::Positive)
+}
+
+/// To make a card known does not pin it, which whoever named its file may have meant.
+fn note_unused_cards(plan: &FrozenPlan, registry: &Registry, output: &Output) {
+    let pinned = plan.plan.pins.rate_card.id.as_str();
+    let known = registry.rate_cards().map(RateCard::id).filter(|id| *id != rate_card::BUILTIN_ID);
+    let known: Vec<&str> = known.collect();
+    if pinned == rate_card::BUILTIN_ID && !known.is_empty() {
+        let known = known.join("`, `");
+        output.note(clean(&format!("note: the built-in rate card is pinned; --card ID pins another: `{known}`")));
+    }
 }
 
 /// Freezes at a server, which is where the plan is to run.

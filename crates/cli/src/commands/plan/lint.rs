@@ -37,7 +37,8 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<Finding> {
             Err(_) => authored::freeze(&text, &registry, &options).ok().map(|freezing| freezing.plan.hash),
         };
         output.value(&json!({
-            "ok": errors == 0, "valid": errors == 0, "errors": errors, "warnings": warnings, "plan_hash": hash, "findings": found,
+            "ok": errors == 0, "valid": errors == 0, "errors": errors, "warnings": warnings, "plan_hash": hash,
+            "findings": found,
         }))?;
         return Ok(Finding::from_ok(errors == 0));
     }

@@ -40,12 +40,13 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
     }
     let bar = progress::bar(Some(files.len() as u64), "replaying");
     let mut worst = Verdict::Match;
-    let mut matching = 0_u64;
+    let (mut matching, mut incomparable) = (0_u64, 0_u64);
     for path in &files {
         let checked = replay(path, &catalog).await?;
         bar.inc(1);
         worst = worse(worst, checked.verdict());
         matching += u64::from(checked.verdict() == Verdict::Match);
+        incomparable += u64::from(checked.verdict() == Verdict::NotComparable);
         bar.suspend(|| show(path, &checked, output).and_then(|()| Ok(output.flush()?)))?;
     }
     bar.finish_and_clear();
@@ -55,7 +56,11 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
     } else {
         let (paint, word) = if worst == Verdict::Match { (Paint::Good, "OK") } else { (Paint::Bad, "BAD") };
         let runs = count(total, "run", "runs");
-        output.line(format!("{} {runs} replayed, {matching} the same", output.paint(paint, word)))?;
+        let others = match incomparable {
+            0 => String::new(),
+            incomparable => format!(", {incomparable} not comparable here"),
+        };
+        output.line(format!("{} {runs} replayed, {matching} the same{others}", output.paint(paint, word)))?;
     }
     Ok(Finding::Verdict(worst))
 }
@@ -85,7 +90,10 @@ async fn replay(path: &Path, catalog: &Arc<dyn Catalog>) -> anyhow::Result<Check
 fn show(path: &Path, checked: &Checked, output: &Output) -> anyhow::Result<()> {
     match checked {
         Checked::Reported(report) if output.is_json() => output.value(&json!({ "file": path, "report": report }))?,
-        Checked::Reported(report) => report::show(report, output)?,
+        Checked::Reported(report) => {
+            output.line(output.paint(Paint::Faint, format!("{}:", path.display())))?;
+            report::show(report, output)?;
+        }
         Checked::Damaged(problem) if output.is_json() => {
             output.value(&json!({ "file": path, "verdict": Verdict::NotComparable, "message": problem }))?;
         }

@@ -133,7 +133,7 @@ impl Follower for Progress<'_> {
     }
 }
 
-/// The result of a run that has ended, as the server tells it.
+/// The result of a run so far, as the server tells it.
 pub(super) async fn result(client: &Client, run_id: &str) -> anyhow::Result<RunResult> {
     let answer = client.get_run(run_id).await?;
     source::read_result(&answer.result_json)

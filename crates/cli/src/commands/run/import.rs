@@ -53,7 +53,10 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
         Some(directory) => {
             let not_compared = match export::replayed(&exported, &args.catalog.catalog()?) {
                 Ok(not_compared) => not_compared,
-                Err(error) => return refused(Code::RunConflict, &causes(&error.into()), output),
+                Err(error) => {
+                    let code = if error.is_unreadable() { Code::InvalidRequest } else { Code::RunConflict };
+                    return refused(code, &causes(&error.into()), output);
+                }
             };
             match into_directory(directory, exported).await? {
                 Ok(Imported::New { run_id, .. }) => (run_id.to_string(), false, not_compared),
@@ -71,10 +74,10 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
             bar.finish_and_clear();
             let answer = match answer {
                 Ok(answer) => answer,
-                // About the run in the file. That a request was bad says nothing of it: the file was found whole here.
-                Err(Error::Status(status)) if status.macp_code.as_deref() == Some(Code::RunConflict.as_str()) => {
-                    return refused(Code::RunConflict, &status.message, output);
-                }
+                Err(Error::Status(status)) => match status.macp_code.as_deref().and_then(about_the_file) {
+                    Some(code) => return refused(code, &status.message, output),
+                    None => return Err(Error::Status(status).into()),
+                },
                 Err(error) => return Err(error.into()),
             };
             (answer.run_id, answer.existing, answer.not_compared)
@@ -104,6 +107,11 @@ async fn into_directory(directory: &Path, exported: ExportedRun) -> anyhow::Resu
         Err(error @ (ImportError::Open(_) | ImportError::Differs(_))) => Ok(Err(error.to_string())),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The code of an answer that is about the file, and not about the server or the caller.
+fn about_the_file(code: &str) -> Option<Code> {
+    [Code::RunConflict, Code::InvalidRequest].into_iter().find(|known| known.as_str() == code)
 }
 
 /// With the code a server would give.

@@ -1,5 +1,7 @@
 //! Entries of a journal as people read them.
 
+use std::collections::BTreeMap;
+
 use macp_plan_core::budget::Breach;
 use macp_plan_core::journal::{Body, BudgetAlert, Class, DedupeVerdict, Entry, LimiterVerdict};
 use serde_json::Value;
@@ -7,7 +9,7 @@ use serde_json::Value;
 use crate::money::{cents, span};
 use crate::output::Paint;
 use crate::table::{self, Cell, Column, right};
-use crate::text::{clean, count, cut};
+use crate::text::{clean, count, cut, spelt};
 
 pub(super) const COLUMNS: &[Column] = &[
     right("SEQ", 5),
@@ -21,7 +23,8 @@ pub(super) const COLUMNS: &[Column] = &[
 /// Characters of an entry's content shown in a table.
 const DETAIL_CHARACTERS_MAX: usize = 96;
 
-pub(super) fn row(entry: &Entry) -> Vec<Cell> {
+/// An entry as a row; codes also as the author of the plan wrote them.
+pub(super) fn row(entry: &Entry, aliases: &BTreeMap<String, String>) -> Vec<Cell> {
     let class = match entry.body.class() {
         Class::Input => Cell::painted(Paint::Name, "input"),
         Class::Decision => Cell::painted(Paint::Faint, "decision"),
@@ -32,17 +35,18 @@ pub(super) fn row(entry: &Entry) -> Vec<Cell> {
         Cell::painted(Paint::Bold, entry.body.kind()),
         clean(entry.body.step_id().unwrap_or_default()).into(),
         entry.body.attempt().map(|attempt| attempt.to_string()).unwrap_or_default().into(),
-        cut(&clean(&detail(&entry.body)), DETAIL_CHARACTERS_MAX).into(),
+        cut(&clean(&detail(&entry.body, aliases)), DETAIL_CHARACTERS_MAX).into(),
     ]
 }
 
 /// What an entry says, in a few words.
-fn detail(body: &Body) -> String {
+fn detail(body: &Body, aliases: &BTreeMap<String, String>) -> String {
+    let spelt = |code: &str| spelt(code, aliases);
     match body {
         Body::RunStarted(start) => format!("plan {} {} epoch {}", start.plan_id, start.plan_hash, start.epoch),
         Body::Admission(admission) => match &admission.code {
             _ if admission.admitted => "admitted".to_owned(),
-            Some(code) => format!("refused: {code}"),
+            Some(code) => format!("refused: {}", spelt(code)),
             None => "refused".to_owned(),
         },
         Body::StepStarted { request_digest, .. } => match request_digest {
@@ -72,15 +76,16 @@ fn detail(body: &Body) -> String {
             [Some(cause), usage].into_iter().flatten().collect::<Vec<_>>().join("; ")
         }
         Body::AttemptJudged { code, cost_microcents, retry, .. } => {
-            format!("{code}, {}{}", cents(*cost_microcents), if *retry { ", again" } else { "" })
+            format!("{}, {}{}", spelt(code), cents(*cost_microcents), if *retry { ", again" } else { "" })
         }
         Body::RetryScheduled { backoff_ms, .. } => format!("after {}", span(*backoff_ms)),
         Body::StepFinished(step) => {
             let status = compact(&serde_json::to_value(step.status).unwrap_or_default());
             let attempts = count(step.total_attempts.into(), "attempt", "attempts");
-            format!("{status} {} after {attempts}, {}", step.code, cents(step.cost_microcents))
+            format!("{status} {} after {attempts}, {}", spelt(&step.code), cents(step.cost_microcents))
         }
         Body::Observed { facts, .. } => compact(&serde_json::to_value(facts).unwrap_or_default()),
+        Body::CancelRequested { by, reason } if by.is_empty() => reason.clone(),
         Body::CancelRequested { by, reason } => format!("by {by}: {reason}"),
         Body::DeadlineReached { limit_ms } => format!("after {}", span(*limit_ms)),
         Body::BudgetAlert(BudgetAlert { threshold_percent, spent, refused: None }) => {
@@ -95,7 +100,8 @@ fn detail(body: &Body) -> String {
         }
         Body::RunFinished(run) => {
             let status = compact(&serde_json::to_value(run.status).unwrap_or_default());
-            format!("{status} {}, {}, {}", run.final_code, cents(run.total_cost_microcents), run.behavior_digest)
+            let (code, cost) = (spelt(&run.final_code), cents(run.total_cost_microcents));
+            format!("{status} {code}, {cost}, {}", run.behavior_digest)
         }
     }
 }

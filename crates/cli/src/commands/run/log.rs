@@ -26,6 +26,7 @@ pub(crate) struct Args {
 pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
     let recorded = args.run.place().load().await?;
     let wanted = |step_id: Option<&str>| args.step.as_deref().is_none_or(|wanted| step_id == Some(wanted));
+    let aliases = recorded.plan.plan.aliases();
     let table = Table::new(COLUMNS);
     if !output.is_json() {
         output.line(table.header(output))?;
@@ -39,7 +40,7 @@ pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
             value["hash"] = sealed.hash.to_string().into();
             output.value(&value)?;
         } else {
-            output.line(table.row(output, &row(entry)))?;
+            output.line(table.row(output, &row(entry, &aliases)))?;
         }
     }
     Ok(Finding::Positive)

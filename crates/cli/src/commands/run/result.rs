@@ -1,5 +1,7 @@
 //! The result of a run on one screen.
 
+use std::collections::BTreeMap;
+
 use macp_plan::result::{AtWork, Doing, RunResult, StepResult};
 use macp_plan::session::execution_session_id;
 use macp_plan_core::plan::StepStatus;
@@ -10,7 +12,7 @@ use super::why::{explain, narrate};
 use crate::money::{cents, span};
 use crate::output::{Output, Paint};
 use crate::table::{Cell, Column, Table, left, right};
-use crate::text::clean;
+use crate::text::{clean, spelt};
 
 const COLUMNS: &[Column] = &[
     left("STEP", 8),
@@ -48,7 +50,7 @@ pub(super) fn show(result: &RunResult, length: Length, output: &Output) -> anyho
     let narrated = if length == Length::Whole { usize::MAX } else { NARRATED_MAX };
     let mut tried = result.steps.iter().filter(|step| step.attempts.len() > 1);
     for step in tried.by_ref().take(narrated) {
-        output.line(output.paint(Paint::Faint, clean(&narrate(step))))?;
+        output.line(output.paint(Paint::Faint, clean(&narrate(step, &result.aliases))))?;
     }
     if folded || tried.next().is_some() {
         let all = format!("`macp run show {} --all` has every step.", result.run_id);
@@ -59,8 +61,8 @@ pub(super) fn show(result: &RunResult, length: Length, output: &Output) -> anyho
 
 /// The steps as a table; whether some are only counted.
 fn steps(result: &RunResult, length: Length, output: &Output) -> anyhow::Result<bool> {
-    let done = result.steps.iter().map(|step| (kind(step), row(step)));
-    let working = result.at_work.iter().map(|at_work_now| (Kind::Telling, at_work(at_work_now)));
+    let done = result.steps.iter().map(|step| (kind(step), row(step, &result.aliases)));
+    let working = result.at_work.iter().map(|at_work_now| (Kind::Telling, at_work(at_work_now, &result.aliases)));
     let ahead = result.not_reached.iter().map(|step_id| (Kind::NotReached, not_reached(step_id)));
     let all: Vec<(Kind, Vec<Cell>)> = done.chain(working).chain(ahead).collect();
     if all.is_empty() {
@@ -152,7 +154,7 @@ fn heading(result: &RunResult, output: &Output) -> anyhow::Result<()> {
     }
 }
 
-fn row(step: &StepResult) -> Vec<Cell> {
+fn row(step: &StepResult, aliases: &BTreeMap<String, String>) -> Vec<Cell> {
     let outcome = &step.outcome;
     let status = match outcome.status {
         StepStatus::Success => Cell::painted(Paint::Good, "success"),
@@ -163,7 +165,7 @@ fn row(step: &StepResult) -> Vec<Cell> {
     vec![
         Cell::painted(Paint::Bold, clean(&step.step_id)),
         status,
-        clean(&step.final_code).into(),
+        clean(&spelt(&step.final_code, aliases)).into(),
         step.attempts.len().to_string().into(),
         step.retry_count.to_string().into(),
         cents(outcome.cost_microcents).into(),
@@ -173,20 +175,21 @@ fn row(step: &StepResult) -> Vec<Cell> {
 }
 
 /// The step under way: what is known of it so far.
-fn at_work(at_work: &AtWork) -> Vec<Cell> {
+fn at_work(at_work: &AtWork, aliases: &BTreeMap<String, String>) -> Vec<Cell> {
     let doing = match at_work.doing {
         Doing::Calling => "calling",
         Doing::Waiting => "waiting",
         Doing::Preparing => "begun",
         Doing::Paused => "paused",
     };
-    let attempts = at_work.attempt_codes.len();
+    let out = usize::from(at_work.doing == Doing::Calling);
+    let attempts = at_work.attempt_codes.len() + out;
     vec![
         Cell::painted(Paint::Bold, clean(&at_work.step_id)),
         Cell::painted(Paint::Name, doing),
-        clean(at_work.attempt_codes.last().map_or("-", String::as_str)).into(),
+        at_work.attempt_codes.last().map_or_else(|| "-".to_owned(), |code| clean(&spelt(code, aliases))).into(),
         attempts.to_string().into(),
-        at_work.attempt.to_string().into(),
+        attempts.saturating_sub(1).to_string().into(),
         cents(at_work.cost_microcents).into(),
     ]
 }

@@ -1,5 +1,7 @@
 //! `macp run watch`.
 
+use std::collections::BTreeMap;
+
 use macp_plan::store::Status;
 use macp_plan_core::journal::Entry;
 use macp_wire::plan::v1::JournalEntry;
@@ -29,7 +31,8 @@ pub(crate) struct Args {
 
 pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding> {
     let client = args.server.connect().await?;
-    let mut rows = Rows { output, table: Table::new(journal::COLUMNS) };
+    let aliases = follow::result(&client, &args.run).await?.aliases;
+    let mut rows = Rows { output, table: Table::new(journal::COLUMNS), aliases };
     if !output.is_json() {
         output.line(rows.table.header(output))?;
         output.flush()?;
@@ -52,6 +55,7 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
 struct Rows<'a> {
     output: &'a Output,
     table: Table,
+    aliases: BTreeMap<String, String>,
 }
 
 impl Follower for Rows<'_> {
@@ -61,7 +65,7 @@ impl Follower for Rows<'_> {
             value["hash"] = recorded.hash.clone().into();
             self.output.value(&value)?;
         } else {
-            self.output.line(self.table.row(self.output, &journal::row(entry)))?;
+            self.output.line(self.table.row(self.output, &journal::row(entry, &self.aliases)))?;
         }
         self.output.flush()?;
         Ok(())

@@ -1,6 +1,8 @@
 //! Why a run stopped and what to do about it, in words.
 
-use macp_plan::result::{AtWork, Cancelled, Doing, RunResult, Settled, StepResult};
+use std::collections::BTreeMap;
+
+use macp_plan::result::{AtWork, Cancelled, Doing, RunResult, SECRET_WITHHELD, Settled, StepResult};
 use macp_plan::skills::json_transform;
 use macp_plan::store::{Outcome, Status};
 use macp_plan_core::journal::{BudgetAlert, EFFECT, EFFECT_UNKNOWN, RefusedCheck, RunMode, Stop, StopReason};
@@ -9,13 +11,16 @@ use macp_plan_core::taxonomy;
 use serde_json::Value;
 
 use crate::money::{cents, span};
-use crate::text::count;
+use crate::text::{count, spelt};
 
 /// Steps named in one sentence; it is one screen, and `log` has them all.
 const STEPS_TOLD_MAX: usize = 8;
 
 /// The code of a step whose effect is another's.
 const CONFLICT: &str = "ERR_IDEMPOTENCY_CONFLICT";
+
+/// The code of a step that was not paid for.
+const OVER_BUDGET: &str = "ERR_BUDGET_EXCEEDED";
 
 /// The code of a step whose parameters make no sense.
 const INVALID: &str = "ERR_VALIDATION_FAILED";
@@ -43,7 +48,7 @@ fn outcome(result: &RunResult) -> Vec<String> {
                 Some(why) => told.push(format!(
                     "Nothing more is called before what there is to write down is written, and that fails for now: {why}."
                 )),
-                None => told.extend(result.at_work.as_ref().map(at_work)),
+                None => told.extend(result.at_work.as_ref().map(|step| at_work(step, &result.aliases))),
             }
             if let Some(cancelled) = &result.cancelled {
                 told.push(format!("It was told to stop{}, which it does between two calls.", said_why(cancelled)));
@@ -61,9 +66,9 @@ fn outcome(result: &RunResult) -> Vec<String> {
 }
 
 /// What the step under way does.
-fn at_work(at_work: &AtWork) -> String {
+fn at_work(at_work: &AtWork, aliases: &BTreeMap<String, String>) -> String {
     let AtWork { step_id, attempt, attempt_codes, .. } = at_work;
-    let after = attempt_codes.last().map(|code| format!(" after {code}")).unwrap_or_default();
+    let after = attempt_codes.last().map(|code| format!(" after {}", spelt(code, aliases))).unwrap_or_default();
     let to = at_work.target.as_ref().map(|target| format!(" to {target}")).unwrap_or_default();
     match at_work.doing {
         Doing::Calling => {
@@ -178,8 +183,11 @@ fn is_settled(result: &RunResult, step_id: &str) -> bool {
 
 /// Steps whose effect may have taken place although they failed.
 fn unknown(result: &RunResult) -> impl Iterator<Item = &StepResult> {
-    let steps = result.steps.iter();
-    steps.filter(|step| step.outcome.details.get(EFFECT).and_then(Value::as_str) == Some(EFFECT_UNKNOWN))
+    result.steps.iter().filter(|step| is_unknown(step))
+}
+
+fn is_unknown(step: &StepResult) -> bool {
+    step.outcome.details.get(EFFECT).and_then(Value::as_str) == Some(EFFECT_UNKNOWN)
 }
 
 /// Steps that failed although their effect may have taken place, but for the one whose answer is lost, and for those of
@@ -284,7 +292,8 @@ fn stopped(result: &RunResult, stop: &Stop) -> Vec<String> {
     let step = step(result, step_id);
     let attempts = step.map(|step| step.attempts.len() as u64).unwrap_or_default();
     let after = if attempts > 1 { format!(" after {attempts} attempts") } else { String::new() };
-    let mut told = vec![format!("Step {step_id} ended with {}{after}, which stopped the run.", stop.code)];
+    let code = spelt(&stop.code, &result.aliases);
+    let mut told = vec![format!("Step {step_id} ended with {code}{after}, which stopped the run.")];
     let explanation = taxonomy::explain(&stop.code);
     told.extend(step.and_then(refused_for));
     // What the code means is told below, and may be all that is known.
@@ -292,7 +301,9 @@ fn stopped(result: &RunResult, stop: &Stop) -> Vec<String> {
     let said = step.map(|step| step.outcome.message.as_str());
     told.extend(said.filter(|said| !said.is_empty() && meaning != Some(said)).map(str::to_owned));
     if let Some(explanation) = explanation.filter(|_| !step.is_some_and(is_in_doubt_elsewhere)) {
-        told.push(format!("{} {}", explanation.meaning, explanation.action));
+        // What to do about a code is not what to do about an effect that may have taken place, which is told apart.
+        let action = if step.is_some_and(is_unknown) { "" } else { explanation.action };
+        told.push(format!("{} {action}", explanation.meaning).trim_end().to_owned());
     }
     told
 }
@@ -314,8 +325,12 @@ fn is_in_doubt_elsewhere(step: &StepResult) -> bool {
 }
 
 /// Whether a step that stopped a run would do so again, whatever happens meanwhile: its effect belongs to another
-/// request, it asks an output that is there for what is not in it, or it makes the same of the same.
+/// request, an output that is there lacks what it asks for or holds what must not be sent on, no budget is large enough
+/// for it, or it makes the same of the same.
 fn is_hopeless(result: &RunResult, stopped: &StepResult) -> bool {
+    if stopped.outcome.details.contains_key(SECRET_WITHHELD) || is_beyond_limit(stopped) {
+        return true;
+    }
     if stopped.final_code == INVALID && stopped.outcome.metadata.skill_id == json_transform::ID {
         return true;
     }
@@ -331,10 +346,16 @@ fn is_hopeless(result: &RunResult, stopped: &StepResult) -> bool {
     stopped.final_code == CONFLICT || asked.is_some_and(|step| step.outcome.status == StepStatus::Success)
 }
 
+/// Whether a step may cost more than the limit that stopped it, be nothing spent before it.
+fn is_beyond_limit(stopped: &StepResult) -> bool {
+    let amount = |name: &str| stopped.outcome.details.get(name).and_then(Value::as_u64);
+    stopped.final_code == OVER_BUDGET && amount("required") > amount("limit")
+}
+
 /// How to go on, if there is a way that works.
 fn retry(result: &RunResult) -> Option<String> {
-    let left_undone = matches!(result.status, Status::Failed | Status::Cancelled | Status::InDoubt);
-    if !left_undone || result.mode == RunMode::FullReplay {
+    let left_undone = [Status::Failed, Status::Cancelled, Status::InDoubt, Status::BudgetExceeded];
+    if !left_undone.contains(&result.status) || result.mode == RunMode::FullReplay {
         return None;
     }
     if let Some(why) = &result.no_retry {
@@ -356,7 +377,11 @@ fn retry(result: &RunResult) -> Option<String> {
         }
         _ => {}
     }
-    Some(format!("`macp run retry {}` tries the rest again and calls no finished step twice.", result.run_id))
+    let anew = match result.status {
+        Status::BudgetExceeded => ", with the plan's whole budget once more",
+        _ => "",
+    };
+    Some(format!("`macp run retry {}` tries the rest again and calls no finished step twice{anew}.", result.run_id))
 }
 
 fn step<'a>(result: &'a RunResult, step_id: &str) -> Option<&'a StepResult> {
@@ -364,14 +389,14 @@ fn step<'a>(result: &'a RunResult, step_id: &str) -> Option<&'a StepResult> {
 }
 
 /// The attempts of a step on one line: `s1: ERR_HTTP_503, 120 ms later OK_HTTP_CALL`.
-pub(super) fn narrate(step: &StepResult) -> String {
+pub(super) fn narrate(step: &StepResult, aliases: &BTreeMap<String, String>) -> String {
     let mut text = format!("{}: ", step.step_id);
     let mut wait = None;
     for attempt in &step.attempts {
         if let Some(ms) = wait {
             text.push_str(&format!(", {} later ", span(ms)));
         }
-        text.push_str(&attempt.code);
+        text.push_str(&spelt(&attempt.code, aliases));
         wait = attempt.backoff_ms.or(Some(0));
     }
     text
