@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use macp_plan_core::cause::Cause;
+use macp_plan_core::cause::{Cause, ConnectionFault};
 use macp_plan_core::compare::{Aspect, Origin, Report, Verdict};
 use macp_plan_core::cost::{Price, Usage};
 use macp_plan_core::journal::RunMode;
@@ -56,6 +56,23 @@ fn another_world_is_explained() {
     let changed = &report.inputs_changed[0];
     assert_eq!((changed.step_id.as_deref(), changed.attempt, changed.field.as_str()), (Some("s1"), Some(1), "cause"));
     assert!(false_aspects(&report).contains(&Aspect::RetryCount));
+}
+
+/// AOS-93, AOS-95: costs are compared and not how they came about, waits where the codes are the same, and the first
+/// difference is an entry that differs.
+#[test]
+fn only_what_an_aspect_is_about_is_compared() {
+    let refused = || Answer::of(Cause::Connection { fault: ConnectionFault::Refused });
+    let report =
+        compared(vec![step("s1", "http_call", json!({}))], World::new().always("s1", refused()), World::new(), Pinned);
+    assert_eq!(report.verdict, Verdict::Explained);
+    assert_eq!(report.behavior_match[&Aspect::CostCents], Some(true), "{:#?}", report.mismatches);
+
+    let report = compared(steps(), World::new(), World::new().always("s1", http(503)), Pinned);
+    assert_eq!(report.behavior_match[&Aspect::BackoffMs], None, "{:#?}", report.skipped);
+    let first = report.first_divergence.expect("it differs");
+    let told = report.mismatches.iter().find(|it| it.seq == Some(first.seq)).expect("it is told");
+    assert_eq!((told.field.as_str(), first.attempt), ("attempts.code", Some(0)), "{:#?}", report.mismatches);
 }
 
 /// AOS-92: more tokens than before are the model's doing; the formula held.

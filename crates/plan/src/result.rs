@@ -38,6 +38,9 @@ pub struct RunResult {
     pub steps: Vec<StepResult>,
     pub stop: Option<Stop>,
     pub not_reached: Vec<String>,
+    /// Steps that have not begun yet, of a run that has not ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ahead: Vec<String>,
     pub total_cost_microcents: u64,
     pub total_cost_cents: u64,
     pub budget: Option<BudgetTotals>,

@@ -36,7 +36,7 @@ pub(super) struct ReceiptFiles {
 
 /// What a PEM file is to hold.
 #[derive(Clone, Copy, Debug)]
-enum Pem {
+pub(super) enum Pem {
     Certificates,
     Key,
 }
@@ -137,7 +137,7 @@ impl ReceiptFiles {
 }
 
 /// Reads a PEM file. The libraries below tell no file name, nor that two files were mixed up.
-fn read_pem(path: &Path, expected: Pem) -> anyhow::Result<Vec<u8>> {
+pub(super) fn read_pem(path: &Path, expected: Pem) -> anyhow::Result<Vec<u8>> {
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let text = String::from_utf8_lossy(&bytes);
     let begins = |kind: &str| text.lines().any(|line| line.starts_with("-----BEGIN ") && line.contains(kind));

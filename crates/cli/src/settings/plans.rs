@@ -16,6 +16,8 @@ use macp_wire::canonical;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::files::{Pem, read_pem};
+
 /// Settings of plans, before their files are read.
 #[derive(Clone, Debug)]
 pub(crate) struct Plans {
@@ -57,8 +59,11 @@ impl Plans {
         let mut skills = self.skills.clone();
         skills.rate_cards = self.rate_cards.iter().map(|path| read_rate_card(path)).collect::<Result<_, _>>()?;
         if let Some(path) = &self.authorities {
-            let pem = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-            skills.trust.roots_pem.push(pem);
+            let pem = read_pem(path, Pem::Certificates)?;
+            skills
+                .trust
+                .roots_pem
+                .push(String::from_utf8(pem).with_context(|| format!("{} is no text", path.display()))?);
         }
         Ok(Some(PlanSettings {
             skills,

@@ -34,6 +34,8 @@ fn effects_have_keys_and_requests_are_made_once() {
     server.macp(&["run", "start", &plan, "--new-epoch", "3"]).exits(2);
     let authored = server.macp(&["run", "start", example().to_str().unwrap()]).exits(1);
     assert!(authored.stderr.contains("macp plan freeze"), "{authored:?}");
+    let unkept = server.macp(&["plan", "keep", example().to_str().unwrap()]).exits(1);
+    assert!(unkept.stderr.contains("macp plan freeze") && unkept.stdout.is_empty(), "{unkept:?}");
 }
 
 /// AOS-82: a cancelled run stops at the next boundary; the call that is out may finish.

@@ -94,6 +94,7 @@ fn files_that_cannot_be_used_stop_the_start_by_name() {
         assert!(failed.stderr.contains(expected) && !failed.stderr.contains(ALICE), "{expected}: {failed:?}");
     };
     fails(&["--tls-cert-path", &key, "--tls-key-path", &certificate], "server.key holds no PEM block");
+    fails(&["--egress-ca-path", &key], "server.key holds no PEM block");
     fails(&["--tls-cert-path", "/nowhere/c.pem", "--tls-key-path", &key], "cannot read /nowhere/c.pem");
     fails(&["--tls-cert-path", &certificate, "--tls-key-path", &certificates.file("client.key")], "TLS");
     fails(&["--auth-tokens-file", "/nowhere/t.json"], "/nowhere/t.json");

@@ -1,7 +1,7 @@
 //! Replay: progress first, the report last. A mock replay reads the recording; a full one is a run of its own, which
 //! goes on if the caller leaves.
 
-use macp_plan::executor::{Executor, ReplayError, Start, StartError, StartMode};
+use macp_plan::executor::{Executor, ReplayError, Start, StartError, StartMode, Started};
 use macp_plan::result;
 use macp_plan::store::{StoreError, Summary};
 use macp_plan_core::compare::Report;
@@ -81,8 +81,8 @@ async fn full(
     let _claim = claimed(&service.plans, link.as_ref()).await?;
     let plan = plan_of(&service.plans, summary).await?;
     let start = Start { mode, request_id: given(request.request_id), ..Start::execute(plan, &by) };
-    let run_id = match executor.start(start).await {
-        Ok(started) => started.run_id,
+    let started = match executor.start(start).await {
+        Ok(started) => started,
         // There is nothing to compare with, and so nothing to call: the report says where the record is broken.
         Err(StartError::Store(StoreError::Corruption(_))) => {
             return Ok(produce(|sink| async move {
@@ -95,7 +95,7 @@ async fn full(
     let (drain, steps_total) = (service.ctx.drain.clone(), summary.steps_total);
     Ok(produce(|sink| async move {
         tokio::select! {
-            end = followed(&executor, &original, &run_id, steps_total, &sink) => end,
+            end = followed(&executor, &original, &started, steps_total, &sink) => end,
             () = drain.begun() => Err(status::shutting_down()),
         }
     }))
@@ -105,10 +105,11 @@ async fn full(
 async fn followed(
     executor: &Executor,
     original: &str,
-    run_id: &str,
+    started: &Started,
     steps_total: u32,
     sink: &Sink<ReplayResponse>,
 ) -> Result<(), Status> {
+    let Started { run_id, existing } = started;
     let watch = executor.runs().watch(run_id, 0).await.map_err(|error| refusal::of_store(&error))?;
     let mut watch = watch.ok_or_else(|| refusal::run_not_found(run_id))?;
     let mut done: u32 = 0;
@@ -120,7 +121,11 @@ async fn followed(
             sink.send(progress(run_id.to_owned(), done, steps_total)).await?;
         }
     }
-    let report = executor.compare(original, run_id).await.map_err(|error| refusal::of_replay(&error))?;
+    let mut report = executor.compare(original, run_id).await.map_err(|error| refusal::of_replay(&error))?;
+    // A replay counts once, however often its report is asked for.
+    if !existing {
+        report = executor.reported(report).await;
+    }
     sink.send(reported(&report)?).await
 }
 

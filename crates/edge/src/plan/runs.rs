@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use macp_plan::result::RunResult;
 use macp_plan::session;
 use macp_plan::store::{Outcome, Query, Settlement, Status as Standing, Summary};
 use macp_plan_core::journal::RunMode;
@@ -14,24 +15,32 @@ use tonic::Status;
 use super::validate::json;
 use super::{Plan, Plans, refusal};
 use crate::access::Access;
-use crate::runtime::{page_size, read_token, write_token};
+use crate::runtime::{page_size, write_token};
 use crate::status;
 
 pub(super) async fn get(service: &Plan, access: &Access, summary: Summary) -> Result<GetRunResponse, Status> {
     let _permit = service.reader(access).await;
     let plans = &service.plans;
-    let result = plans.executor.result(&summary.run_id).await.map_err(|error| refusal::of_store(&error))?;
-    let mut result = result.ok_or_else(|| refusal::run_not_found(&summary.run_id))?;
+    let mut result = result(plans, &summary.run_id).await?;
+    // Asked again, so that the summary is not older than the result beside it; nor is the result, of a run that ended
+    // between the two.
+    let newer = plans.runs().summary(&summary.run_id).await.map_err(|error| refusal::of_store(&error))?;
+    let summary = newer.unwrap_or(summary);
+    if summary.finished_at_ms.is_some() && result.finished_at.is_none() {
+        result = self::result(plans, &summary.run_id).await?;
+    }
     if let Some(link) = result.session.clone().filter(|_| result.finished_at.is_some()) {
         // A commitment that came later is in no journal of this run, and keeps it from being tried again all the same.
         if let Err(session::Error::Refused(refusals)) = plans.sessions.check_superseded(&link).await {
             result.no_retry = refusals.into_iter().next().map(|refusal| refusal.message);
         }
     }
-    // Asked again, so that the summary is not older than the result beside it.
-    let newer = plans.runs().summary(&summary.run_id).await.map_err(|error| refusal::of_store(&error))?;
-    let summary = to_wire(newer.unwrap_or(summary));
-    Ok(GetRunResponse { result_json: json(&result)?, summary: Some(summary) })
+    Ok(GetRunResponse { result_json: json(&result)?, summary: Some(to_wire(summary)) })
+}
+
+async fn result(plans: &Plans, run_id: &str) -> Result<RunResult, Status> {
+    let result = plans.executor.result(run_id).await.map_err(|error| refusal::of_store(&error))?;
+    result.ok_or_else(|| refusal::run_not_found(run_id))
 }
 
 /// A page of runs. Those the caller may not see are left out, so that a page may be short and still have a next one.
@@ -41,7 +50,9 @@ pub(super) async fn list(
     request: ListRunsRequest,
 ) -> Result<ListRunsResponse, Status> {
     let limit = page_size(&service.ctx, request.page_size)?;
-    let after = (!request.page_token.is_empty()).then(|| read_token(&request.page_token)).transpose()?;
+    let caller = access.identity().unwrap_or_default();
+    let token = Some(&request.page_token).filter(|token| !token.is_empty());
+    let after = token.map(|token| service.ctx.page_tokens.read(caller, token)).transpose()?;
     let query = query(request)?;
     let page = service.plans.runs().list(query, after, limit).await.map_err(|error| refusal::of_store(&error))?;
     let mut shown = Vec::with_capacity(page.runs.len());
@@ -51,7 +62,12 @@ pub(super) async fn list(
             shown.push(to_wire(run));
         }
     }
-    Ok(ListRunsResponse { runs: shown, next_page_token: page.next.as_deref().map(write_token).unwrap_or_default() })
+    let next_page_token = match page.next {
+        None => String::new(),
+        Some(id) if shown.last().is_some_and(|last| last.run_id == id) => write_token(&id),
+        Some(id) => service.ctx.page_tokens.seal(caller, &id)?,
+    };
+    Ok(ListRunsResponse { runs: shown, next_page_token })
 }
 
 /// Whether a run belongs to a session the caller may read. Many runs belong to few sessions; each is asked about once.
@@ -108,6 +124,10 @@ pub(super) async fn resolve(
     request: &ResolveInDoubtRequest,
 ) -> Result<ResolveInDoubtResponse, Status> {
     refusal::check_remark("note", &request.note)?;
+    // The first word stands, so it is no use later without what it rests on.
+    if request.note.trim().is_empty() {
+        return Err(status::invalid_request("note is empty; say how you know what became of the effect"));
+    }
     let outcome = match request.outcome() {
         EffectOutcome::Success => Outcome::Success,
         EffectOutcome::Failure => Outcome::Failure,

@@ -90,8 +90,8 @@ async fn aos_80_an_effect_in_doubt_is_settled_and_then_retried() {
         request.metadata_mut().insert("authorization", "Bearer olga".parse().expect("ASCII"));
         world.plans.clone().resolve_in_doubt(request).await.map(tonic::Response::into_inner)
     };
-    refused(settle("s1", EffectOutcome::Unspecified, "").await, "INVALID_REQUEST");
-    refused(settle("s2", EffectOutcome::Success, "").await, "RUN_CONFLICT");
+    refused(settle("s1", EffectOutcome::Unspecified, "seen").await, "INVALID_REQUEST");
+    refused(settle("s2", EffectOutcome::Success, "seen").await, "RUN_CONFLICT");
     refused(settle("s1", EffectOutcome::Success, &"x".repeat(100_000)).await, "INVALID_REQUEST");
     let settled = settle("s1", EffectOutcome::Success, "seen in their log").await.expect("settled");
     assert_eq!((settled.existing, settled.outcome(), settled.by.as_str()), (false, EffectOutcome::Success, "olga"));

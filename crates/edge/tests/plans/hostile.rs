@@ -110,9 +110,11 @@ async fn requests_that_contradict_themselves() {
         run_id: run_id.clone(),
         step_id: "x".repeat(500_000),
         outcome: 1,
-        ..Default::default()
+        note: "asked them".to_owned(),
     };
-    refused(client.resolve_in_doubt(resolve).await, "RUN_CONFLICT");
+    refused(client.resolve_in_doubt(resolve.clone()).await, "RUN_CONFLICT");
+    let silent = ResolveInDoubtRequest { note: " ".to_owned(), ..resolve };
+    refused(client.resolve_in_doubt(silent).await, "INVALID_REQUEST");
     let none: [ImportRunRequest; 0] = [];
     refused(client.import_run(tokio_stream::iter(none)).await, "INVALID_REQUEST");
     let huge = ImportRunRequest { chunk: Bytes::from(vec![0; 5 * 1024 * 1024]) };

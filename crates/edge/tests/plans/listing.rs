@@ -1,8 +1,11 @@
 //! ListRuns: newest first, page by page, filtered.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use macp_wire::plan::v1::*;
 
 use crate::common::*;
+use crate::rights::{end, freeze_for, guarded, start, token};
 
 async fn list(world: &World, request: ListRunsRequest) -> Result<ListRunsResponse, tonic::Status> {
     Ok(world.plans.clone().list_runs(request).await?.into_inner())
@@ -71,5 +74,38 @@ async fn runs_are_found_by_what_they_are() {
         expected.sort();
         assert_eq!(found, expected, "{request:?}");
     }
+    world.shut_down().await;
+}
+
+/// A page that ends among runs of others has a token that does not name them.
+#[tokio::test]
+async fn a_page_token_tells_nothing_of_what_others_started() {
+    let world = guarded().await;
+    let mut of = Vec::new();
+    for sender in ["bob", "alice", "bob"] {
+        let run_id = start(&world, sender, of_plan(freeze_for(&world, sender, &["/a"]).await)).await.expect("a run");
+        end(&world, sender, &run_id).await;
+        of.push((sender, run_id));
+    }
+    let (mut seen, mut page_token, mut pages) = (Vec::new(), String::new(), 0);
+    loop {
+        let request = ListRunsRequest { page_size: 1, page_token, ..Default::default() };
+        let page = world.plans.clone().list_runs(as_caller(&token("alice"), request)).await.expect("a page");
+        let page = page.into_inner();
+        pages += 1;
+        seen.extend(ids(&page));
+        page_token = page.next_page_token;
+        let inside = URL_SAFE_NO_PAD.decode(&page_token).expect("base64");
+        let inside = String::from_utf8_lossy(&inside);
+        assert!(of.iter().all(|(sender, run_id)| *sender == "alice" || !inside.contains(run_id)), "{inside}");
+        if page_token.is_empty() {
+            break;
+        }
+        let foreign = ListRunsRequest { page_size: 1, page_token: page_token.clone(), ..Default::default() };
+        let is_sealed = !inside.starts_with("v1:");
+        let by_bob = world.plans.clone().list_runs(as_caller(&token("bob"), foreign)).await;
+        assert_eq!(by_bob.is_err(), is_sealed, "a sealed token is for one caller");
+    }
+    assert_eq!((seen, pages), (vec![of[1].1.clone()], 3));
     world.shut_down().await;
 }

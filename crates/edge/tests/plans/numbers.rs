@@ -33,8 +33,9 @@ async fn aos_97_runs_steps_and_replays_are_counted() {
     world.run_to_end(&["/c"]).await;
     world.try_replay(mock(&run_id)).await.expect("a report");
     world.target.script(&[503, 200, 200]);
-    let full = ReplayRequest { mode: ReplayMode::Full.into(), ..mock(&run_id) };
-    world.try_replay(full).await.expect("a report");
+    let full = ReplayRequest { mode: ReplayMode::Full.into(), request_id: "counted once".to_owned(), ..mock(&run_id) };
+    world.try_replay(full.clone()).await.expect("a report");
+    world.try_replay(full).await.expect("the same report");
     // Differs on purpose, and counts for no aspect.
     let what_if = ReplayRequest { what_if_taxonomy_version: "1.0.0".to_owned(), ..mock(&run_id) };
     world.try_replay(what_if).await.expect("a report");

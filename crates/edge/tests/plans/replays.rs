@@ -125,6 +125,7 @@ async fn what_does_not_go_together_is_refused() {
         ReplayRequest { mode: 77, ..mock(&run_id) },
         ReplayRequest { allow_step_ids, ..mock(&run_id) },
         ReplayRequest { what_if_taxonomy_version: "1.0.0".to_owned(), ..full(&run_id, &[]) },
+        full(&run_id, &["nowhere"]),
     ] {
         refused(world.try_replay(request).await, "INVALID_REQUEST");
     }

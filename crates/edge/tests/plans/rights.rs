@@ -60,7 +60,8 @@ pub(crate) async fn freeze(world: &World, paths: &[&str]) -> String {
     freeze_for(world, "alice", paths).await
 }
 
-async fn freeze_for(world: &World, agent_id: &str, paths: &[&str]) -> String {
+/// The same, of another agent.
+pub(crate) async fn freeze_for(world: &World, agent_id: &str, paths: &[&str]) -> String {
     let mut plan = world.authored(paths);
     plan["agent_id"] = json!(agent_id);
     let request = ValidatePlanRequest { plan_json: plan.to_string(), keep: false };

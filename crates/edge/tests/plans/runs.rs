@@ -201,3 +201,20 @@ async fn questions_are_answered_as_of_an_entry() {
     refused(ask(Question::Unspecified, None).await, "INVALID_REQUEST");
     world.shut_down().await;
 }
+
+/// Whoever waits for the summary to say that a run has ended finds that the result says so too.
+#[tokio::test]
+async fn a_run_is_told_as_it_stands_while_it_ends() {
+    let world = World::start().await;
+    for _ in 0..20 {
+        let run_id = world.run(world.plan(&["/a"]).await).await;
+        loop {
+            let (result, summary) = world.get_run(&run_id).await;
+            assert_eq!(result["status"] == "running", summary.status() == RunStatus::Running, "{result} {summary:?}");
+            if summary.status() != RunStatus::Running {
+                break;
+            }
+        }
+    }
+    world.shut_down().await;
+}

@@ -126,10 +126,6 @@ impl Comparison {
             self.equal((Aspect::ErrorCodes, "attempts.code"), place, &first.code, &second.code, || {
                 "the code of an attempt follows from its recorded cause and the pinned taxonomy (AOS-36)".to_owned()
             });
-            let (basis, field) = ((first.cost_basis, second.cost_basis), "attempts.cost_basis");
-            self.equal((Aspect::CostCents, field), place, &basis.0, &basis.1, || {
-                "whether a charge is metered, flat, reserved or none follows from cause and usage (AOS-57)".to_owned()
-            });
             let costs = (&first.cost_microcents, &second.cost_microcents);
             self.equal((Aspect::CostCents, "attempts.cost_microcents"), place, costs.0, costs.1, || {
                 "the cost of an attempt follows from its usage and the pinned prices (AOS-54)".to_owned()
@@ -193,11 +189,12 @@ impl Comparison {
         let both_ended = one.finished.is_some() && other.finished.is_some();
         let (first, second) = (&one.effects, &other.effects);
         if both_ended {
-            let parted = first.get(second.len()).or(first.last());
+            // They part at the first effect that one of them lacks; what the original lacks it has no entry of.
+            let (lacking, surplus) = (first.get(second.len()), second.get(first.len()));
             let place = Place {
                 step_id: Some(&one.step_id),
-                attempt: parted.map(|effect| effect.attempt),
-                seq: parted.map(|effect| effect.seq).or(one.finished_seq),
+                attempt: lacking.or(surplus).map(|effect| effect.attempt),
+                seq: lacking.map(|effect| effect.seq).or(one.finished_seq),
             };
             self.equal((Aspect::SideEffects, "count"), place, &first.len(), &second.len(), || {
                 "every dispatch lists its effects, and nothing else does (AOS-74)".to_owned()

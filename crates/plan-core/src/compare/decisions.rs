@@ -43,6 +43,10 @@ impl Comparison {
             self.equal((Aspect::RetryCount, "attempts.retry"), place, &first.retry, &second.retry, || {
                 "whether there is another attempt follows from policy and code (AOS-40)".to_owned()
             });
+            let (basis, field) = ((first.cost_basis, second.cost_basis), "attempts.cost_basis");
+            self.equal((Aspect::CostCents, field), place, &basis.0, &basis.1, || {
+                "whether a charge is metered, flat, reserved or none follows from cause and usage (AOS-57)".to_owned()
+            });
             self.equal((Aspect::Retryable, "attempts.retryable"), place, &first.retryable, &second.retryable, || {
                 "whether a code is retryable is looked up in the pinned taxonomy (AOS-26)".to_owned()
             });

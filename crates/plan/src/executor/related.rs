@@ -34,9 +34,7 @@ impl Shared {
         match &start.mode {
             StartMode::Execute => {}
             StartMode::Retry { from_step, .. } => {
-                if let Some(step) = from_step
-                    && !start.plan.plan.steps.iter().any(|known| known.step_id == *step)
-                {
+                if let Some(step) = from_step.as_ref().filter(|step| !has_step(&start.plan, step)) {
                     return Err(StartError::NoStep(step.clone()));
                 }
                 if Status::from(finish.status) == Status::Succeeded && from_step.is_none() {
@@ -45,6 +43,9 @@ impl Shared {
                 self.check_settled(&run).await?;
             }
             StartMode::FullReplay { allow_steps, .. } => {
+                if let Some(step) = allow_steps.iter().find(|step| !has_step(&start.plan, step)) {
+                    return Err(StartError::NoStep(step.clone()));
+                }
                 let steps = unrepeatable(&start.plan, &*self.registry);
                 let steps: Vec<_> = steps.into_iter().filter(|step| !allow_steps.contains(step)).collect();
                 if !steps.is_empty() {
@@ -64,6 +65,10 @@ impl Shared {
         }
         Ok(())
     }
+}
+
+fn has_step(plan: &FrozenPlan, step_id: &str) -> bool {
+    plan.plan.steps.iter().any(|step| step.step_id == step_id)
 }
 
 /// Steps with an effect that nothing recognises as a repetition. Effects are asked of the templates: a reference never

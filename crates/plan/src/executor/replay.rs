@@ -51,10 +51,12 @@ impl Executor {
         let start = Start { mode, ..Start::execute(FrozenPlan::clone(&plan), by) };
         let started = self.start_as(replay_run_id, start).await?;
         self.wait(&started.run_id).await?;
-        self.compare(run_id, &started.run_id).await
+        let report = self.compare(run_id, &started.run_id).await?;
+        Ok(self.reported(report).await)
     }
 
-    /// The report about a full replay that has ended.
+    /// The report about a full replay that has ended. It may be asked for again and again, so that whoever made the
+    /// replay passes it on to [`reported`](Self::reported), once.
     pub async fn compare(&self, original_run_id: &str, replay_run_id: &str) -> Result<Report, ReplayError> {
         let catalog = self.shared.catalog();
         let replay_id = replay_run_id.to_owned();
@@ -67,11 +69,11 @@ impl Executor {
                 let (original, replayed) = (recorded(&original)?, recorded(&replayed)?);
                 Ok(replay::full_replay(&plan, &original, &replayed, &bodies(store), &catalog)?)
             });
-        Ok(self.reported(either(report.await?)).await)
+        Ok(either(report.await?))
     }
 
-    /// Tells of a report: to whoever counts, and in a trace (AOS-98).
-    async fn reported(&self, report: Report) -> Report {
+    /// Tells of a replay: to whoever counts, and in a trace (AOS-97, AOS-98).
+    pub async fn reported(&self, report: Report) -> Report {
         self.shared.observer.replayed(&report);
         // A report names its plan by the digest alone, and the index knows it by its name. Without it the rest is told.
         let summary = self.shared.runs.summary(&report.original_run_id).await.ok().flatten();

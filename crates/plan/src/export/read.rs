@@ -33,11 +33,7 @@ pub enum ReadError {
     #[error("the export has the format {found:?}, this program reads {FORMAT:?}; use the program that wrote it")]
     Version { found: String },
     #[error("line {line} of the export is bad: {error}")]
-    Line {
-        line: u64,
-        #[source]
-        error: LineError,
-    },
+    Line { line: u64, error: LineError },
     #[error("the export is cut off: it ends after line {after}, without its footer")]
     Truncated { after: u64 },
     #[error("the export goes on in line {line}, after its footer")]

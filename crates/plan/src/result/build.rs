@@ -89,6 +89,7 @@ impl RunResult {
             retry_count: steps.iter().map(|step| step.retry_count).fold(0, u32::saturating_add),
             stop: finish.and_then(|finish| finish.stop.clone()),
             not_reached: finish.map_or_else(Vec::new, |finish| finish.not_reached.clone()),
+            ahead: if finish.is_some() { Vec::new() } else { ahead(&behavior, plan) },
             total_cost_microcents: finish.map_or(spent, |finish| finish.total_cost_microcents),
             total_cost_cents: finish.map_or_else(|| cost::cents(spent), |finish| finish.total_cost_cents),
             budget: Some(finish.map_or_else(so_far, |finish| finish.budget)),
@@ -117,6 +118,11 @@ impl RunResult {
             steps,
         }
     }
+}
+
+/// Steps of the plan that have not begun.
+fn ahead(behavior: &Behavior, plan: &FrozenPlan) -> Vec<String> {
+    plan.plan.steps.iter().skip(behavior.steps.len()).map(|step| step.step_id.clone()).collect()
 }
 
 /// That a commitment took the place of the run's own, where the journal tells.

@@ -18,7 +18,7 @@ use url::Url;
 
 use super::exchange::{Answer, Exchange, Trust};
 use super::llm_protocol::{self, Reply};
-use super::metadata;
+use super::{document, metadata};
 use crate::egress::{Egress, Resolver};
 use crate::schema::Schema;
 use crate::secrets::Secrets;
@@ -259,21 +259,39 @@ fn observed(kind: LlmKind, provider: &str, model: &str, answer: Answer) -> Obser
             // The status decides; a body that was lost behind it only leaves the refusal less precise.
             let body = body.ok();
             let cause = llm_protocol::refusal(status, body.as_deref());
-            let observation = Observation::new(cause, format!("the provider {provider} answered {status}"));
+            let reason = body.as_deref().and_then(llm_protocol::refusal_reason).map(|reason| format!(": {reason}"));
+            let told = format!("the provider {provider} answered {status}{}", reason.unwrap_or_default());
+            let observation = Observation::new(cause, told);
             match body {
                 // A refusal that was read to its end and names no usage used nothing.
-                Some(body) => observation.with_usage(llm_protocol::refusal_usage(kind, &body).unwrap_or_default()),
+                Some(body) => {
+                    let usage = llm_protocol::refusal_usage(kind, &body).unwrap_or_default();
+                    observation.with_usage(usage).with_output(kept(status, &body))
+                }
                 None => observation,
             }
         }
         (_, Err(fault)) => Observation::new(fault.cause, fault.message),
-        (200..300, Ok(body)) => replied(provider, model, llm_protocol::reply(kind, &body)),
-        _ => {
+        (200..300, Ok(body)) => {
+            let observation = replied(provider, model, llm_protocol::reply(kind, &body));
+            // What a provider withheld is not for us to keep.
+            match observation.cause {
+                Cause::LlmInvalidResponse => observation.with_output(kept(status, &body)),
+                _ => observation,
+            }
+        }
+        (_, Ok(body)) => {
             let told = format!("the provider {provider} answered {status}, which is no answer to a question");
-            Observation::new(Cause::LlmInvalidResponse, told)
+            Observation::new(Cause::LlmInvalidResponse, told).with_output(kept(status, &body))
         }
     };
     observation.with_retry_after_ms(retry_after_ms).with_detail("upstream_status", status)
+}
+
+/// What is kept of an answer that cannot be used, so that people can see why.
+fn kept(status: u16, body: &[u8]) -> Value {
+    let body = document::read(body).unwrap_or_else(|_unfit| String::from_utf8_lossy(body).into());
+    json!({"status_code": status, "body": body})
 }
 
 fn replied(provider: &str, asked: &str, reply: Result<Reply, &'static str>) -> Observation {

@@ -92,6 +92,12 @@ pub(super) fn refusal(status: u16, body: Option<&[u8]>) -> Cause {
     }
 }
 
+/// What a refusal says to people. Nothing is decided by it.
+pub(super) fn refusal_reason(body: &[u8]) -> Option<String> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    owned(body.pointer("/error/message"))
+}
+
 /// What a refusal says was used, if it says so.
 pub(super) fn refusal_usage(kind: LlmKind, body: &[u8]) -> Option<Usage> {
     let body: Value = serde_json::from_slice(body).ok()?;

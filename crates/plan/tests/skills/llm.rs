@@ -139,7 +139,8 @@ async fn refusals_have_their_codes() {
             let (skill, seen, _) = asked(kind, json_answer(status, &refusal)).await;
             assert_eq!(seen.cause, Cause::LlmStatus { status, context_length: false });
             expect_code(&*skill, &seen, code);
-            assert_eq!((seen.usage, &seen.output), (Some(Usage::default()), &None));
+            let kept = json!({"status_code": status, "body": refusal});
+            assert_eq!((seen.usage, &seen.output), (Some(Usage::default()), &Some(kept)));
             assert_eq!(seen.details["upstream_status"], status);
         }
     }
@@ -214,6 +215,16 @@ async fn refusals_are_metered() {
     }
 }
 
+/// What a provider says to people is for people: told, and nothing decided by it.
+#[tokio::test]
+async fn the_reason_of_a_refusal_is_told() {
+    let said = json!({"error": {"message": "temperature is not supported", "code": null}});
+    let (skill, seen, _) = asked(LlmKind::OpenAi, json_answer(400, &said)).await;
+    expect_code(&*skill, &seen, "ERR_VALIDATION_FAILED");
+    assert_eq!(seen.message, "the provider main answered 400: temperature is not supported");
+    assert_eq!(seen.output, Some(json!({"status_code": 400, "body": said})));
+}
+
 #[tokio::test]
 async fn answers_that_cannot_be_used() {
     let replies = [
@@ -232,6 +243,7 @@ async fn answers_that_cannot_be_used() {
         let (skill, seen, server) = asked(kind, reply).await;
         assert_eq!(seen.cause, Cause::LlmInvalidResponse, "{told}");
         expect_code(&*skill, &seen, "ERR_LLM_INVALID_RESPONSE");
+        assert!(seen.output.expect("it is kept, to be looked at")["status_code"].is_number(), "{told}");
         server.only_request();
     }
 }

@@ -4,10 +4,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use macp_plan_core::finding::Finding;
 use macp_plan_core::freeze::{self, FreezeOptions, Freezing, Profile};
-use macp_plan_core::plan::FrozenPlan;
+use macp_plan_core::plan::{FrozenPlan, PlanError};
 use macp_plan_core::skill::Catalog;
 use macp_wire::canonical;
 
@@ -70,6 +70,22 @@ pub(super) fn freeze(text: &[u8], catalog: &dyn Catalog, options: &FreezeOptions
         Ok(value) => freeze::freeze_with_notes(&value, catalog, options),
         // The same words whoever asks.
         Err(_) => Err(macp_plan_core::lint::lint(text, catalog, options)),
+    }
+}
+
+/// The text of a frozen plan. What is not frozen is told here, in the words of whoever wrote it.
+pub(crate) fn frozen_text(path: &Path) -> anyhow::Result<String> {
+    let bytes = read(path)?;
+    match FrozenPlan::parse(&bytes) {
+        Ok(plan) => Ok(plan.text()),
+        Err(PlanError::Findings(_)) => {
+            let path = path.display();
+            Err(anyhow!(
+                "{path} is no frozen plan; freeze it first: macp plan freeze {path} -o PLAN (if it was frozen and has \
+                 been changed since, `macp plan lint {path}` says what is wrong with it)"
+            ))
+        }
+        Err(error) => Err(error).with_context(|| path.display().to_string()),
     }
 }
 

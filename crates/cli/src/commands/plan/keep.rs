@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use macp_plan_core::finding::Level;
 use macp_wire::plan::v1::Finding as WireFinding;
 use serde_json::{Value, json};
@@ -25,7 +24,7 @@ pub(crate) struct Args {
 }
 
 pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
-    let text = String::from_utf8(authored::read(&args.plan)?).context("the plan is no text")?;
+    let text = authored::frozen_text(&args.plan)?;
     let answer = args.server.connect().await?.keep_plan(text).await?;
     show_findings(&answer.findings, output)?;
     if output.is_json() {

@@ -12,6 +12,7 @@ mod lint;
 mod skills;
 mod taxonomy;
 
+pub(crate) use authored::frozen_text;
 pub(crate) use catalog::CatalogArgs;
 
 use crate::Finding;

@@ -1,10 +1,12 @@
 //! `macp run log`.
 
+use anyhow::anyhow;
 use serde_json::Value;
 
 use super::journal::{COLUMNS, row};
 use super::source::RunArgs;
 use crate::Finding;
+use crate::commands::misused;
 use crate::output::Output;
 use crate::table::Table;
 
@@ -25,6 +27,11 @@ pub(crate) struct Args {
 
 pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
     let recorded = args.run.place().load().await?;
+    let steps = || recorded.plan.plan.steps.iter().map(|step| step.step_id.as_str());
+    if let Some(step) = args.step.as_deref().filter(|step| !steps().any(|known| known == *step)) {
+        let known = steps().collect::<Vec<_>>().join("`, `");
+        return misused(anyhow!("the plan has no step `{step}`; it has `{known}`"), output);
+    }
     let wanted = |step_id: Option<&str>| args.step.as_deref().is_none_or(|wanted| step_id == Some(wanted));
     let aliases = recorded.plan.plan.aliases();
     let table = Table::new(COLUMNS);

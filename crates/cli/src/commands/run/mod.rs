@@ -7,6 +7,7 @@ mod diff;
 mod export;
 mod fold;
 mod follow;
+mod going_on;
 mod import;
 mod journal;
 mod lineage;

@@ -63,8 +63,9 @@ pub(super) fn show(result: &RunResult, length: Length, output: &Output) -> anyho
 fn steps(result: &RunResult, length: Length, output: &Output) -> anyhow::Result<bool> {
     let done = result.steps.iter().map(|step| (kind(step), row(step, &result.aliases)));
     let working = result.at_work.iter().map(|at_work_now| (Kind::Telling, at_work(at_work_now, &result.aliases)));
-    let ahead = result.not_reached.iter().map(|step_id| (Kind::NotReached, not_reached(step_id)));
-    let all: Vec<(Kind, Vec<Cell>)> = done.chain(working).chain(ahead).collect();
+    let left_out = result.not_reached.iter().map(|step_id| (Kind::NotBegun, not_begun(step_id, "not reached")));
+    let ahead = result.ahead.iter().map(|step_id| (Kind::NotBegun, not_begun(step_id, "to come")));
+    let all: Vec<(Kind, Vec<Cell>)> = done.chain(working).chain(left_out).chain(ahead).collect();
     if all.is_empty() {
         return Ok(false);
     }
@@ -94,7 +95,7 @@ fn steps(result: &RunResult, length: Length, output: &Output) -> anyhow::Result<
 enum Kind {
     /// It succeeded at the first attempt.
     Succeeded,
-    NotReached,
+    NotBegun,
     Telling,
 }
 
@@ -194,8 +195,8 @@ fn at_work(at_work: &AtWork, aliases: &BTreeMap<String, String>) -> Vec<Cell> {
     ]
 }
 
-fn not_reached(step_id: &str) -> Vec<Cell> {
-    vec![Cell::painted(Paint::Faint, clean(step_id)), Cell::painted(Paint::Faint, "not reached")]
+fn not_begun(step_id: &str, word: &str) -> Vec<Cell> {
+    vec![Cell::painted(Paint::Faint, clean(step_id)), Cell::painted(Paint::Faint, word)]
 }
 
 /// Effects in order; repetitions of one target are counted.

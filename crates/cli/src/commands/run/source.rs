@@ -84,7 +84,9 @@ impl PlaceArgs {
             return Place::Directory { directory: directory.clone(), run_id: run.to_owned() };
         }
         // No run has such a name: whoever says it means a file, and hears that there is none.
-        if Path::new(run).is_file() || run.contains(std::path::MAIN_SEPARATOR) {
+        let path = Path::new(run);
+        if path.is_file() || run.contains(std::path::MAIN_SEPARATOR) || path.extension().is_some_and(|it| it == "jsonl")
+        {
             return Place::File(run.into());
         }
         Place::Server { server: self.server.clone(), run_id: run.to_owned() }

@@ -1,18 +1,18 @@
 //! `macp run start` and `macp run retry`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
 use macp_client::Client;
 use macp_plan::store::Status;
-use macp_plan_core::plan::{FrozenPlan, PlanError};
+use macp_wire::canonical::INTEGER_MAX;
 use macp_wire::plan::v1::StartRunRequest;
 use macp_wire::plan::v1::start_run_request::Source;
 use serde_json::json;
 
 use super::{follow, refused, result};
 use crate::Finding;
+use crate::commands::plan::frozen_text;
 use crate::output::{Output, Paint};
 use crate::remote::ServerArgs;
 use crate::text::{clean, duration};
@@ -23,14 +23,14 @@ use crate::text::{clean, duration};
 /// this command is interrupted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// File with the frozen plan
+    /// File with the frozen plan, or - for stdin
     #[arg(required_unless_present = "session", conflicts_with = "session")]
     plan: Option<PathBuf>,
     /// Execute the plan this session committed to
     #[arg(long, value_name = "ID")]
     session: Option<String>,
     /// Which deliberate execution of the plan this is; another one than the first repeats effects
-    #[arg(long, value_name = "N", requires = "reason", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", requires = "reason", value_parser = clap::value_parser!(u64).range(1..=INTEGER_MAX))]
     new_epoch: Option<u64>,
     /// Why effects are to be repeated
     #[arg(long, value_name = "TEXT", requires = "new_epoch")]
@@ -70,7 +70,7 @@ struct HowArgs {
 
 pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
     let source = match (&args.plan, args.session) {
-        (Some(path), _) => Source::PlanJson(read_plan(path)?),
+        (Some(path), _) => Source::PlanJson(frozen_text(path)?),
         (None, Some(session)) => Source::SessionId(session),
         (None, None) => unreachable!("one of the two is required"),
     };
@@ -90,22 +90,6 @@ pub(super) async fn retry(args: RetryArgs, output: &Output) -> anyhow::Result<Fi
         ..StartRunRequest::default()
     };
     start(request, args.how, output).await
-}
-
-/// The text of a frozen plan. What is not frozen is told here, in the words of whoever wrote it.
-fn read_plan(path: &Path) -> anyhow::Result<String> {
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    match FrozenPlan::parse(&bytes) {
-        Ok(plan) => Ok(plan.text()),
-        Err(PlanError::Findings(_)) => {
-            let path = path.display();
-            Err(anyhow!(
-                "{path} is no frozen plan; freeze it first: macp plan freeze {path} -o PLAN (if it was frozen and has \
-                 been changed since, `macp plan lint {path}` says what is wrong with it)"
-            ))
-        }
-        Err(error) => Err(error).with_context(|| path.display().to_string()),
-    }
 }
 
 async fn start(request: StartRunRequest, how: HowArgs, output: &Output) -> anyhow::Result<Finding> {

@@ -2,28 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use macp_plan::result::{AtWork, Cancelled, Doing, RunResult, SECRET_WITHHELD, Settled, StepResult};
-use macp_plan::skills::json_transform;
+use macp_plan::result::{AtWork, Cancelled, Doing, RunResult, Settled, StepResult};
 use macp_plan::store::{Outcome, Status};
 use macp_plan_core::journal::{BudgetAlert, EFFECT, EFFECT_UNKNOWN, RefusedCheck, RunMode, Stop, StopReason};
-use macp_plan_core::plan::StepStatus;
 use macp_plan_core::taxonomy;
 use serde_json::Value;
 
+use super::going_on::{is_in_doubt_elsewhere, retry};
 use crate::money::{cents, span};
 use crate::text::{count, spelt};
 
 /// Steps named in one sentence; it is one screen, and `log` has them all.
 const STEPS_TOLD_MAX: usize = 8;
-
-/// The code of a step whose effect is another's.
-const CONFLICT: &str = "ERR_IDEMPOTENCY_CONFLICT";
-
-/// The code of a step that was not paid for.
-const OVER_BUDGET: &str = "ERR_BUDGET_EXCEEDED";
-
-/// The code of a step whose parameters make no sense.
-const INVALID: &str = "ERR_VALIDATION_FAILED";
 
 /// A few sentences: what happened, and what an operator can do.
 pub(super) fn explain(result: &RunResult) -> Vec<String> {
@@ -41,9 +31,10 @@ fn outcome(result: &RunResult) -> Vec<String> {
     match (result.status, &result.stop) {
         (Status::Running, _) if result.stuck.is_some() => stuck(result),
         (Status::Running, _) => {
-            let done = count(result.steps.len() as u64, "step has", "steps have");
+            let done = result.steps.len();
+            let all = count((done + result.at_work.iter().len() + result.ahead.len()) as u64, "step", "steps");
             let mut told =
-                vec![format!("The run is under way: {done} ended. Follow it with `macp run watch {run_id}`.")];
+                vec![format!("The run is under way: {done} of {all} ended. Follow it with `macp run watch {run_id}`.")];
             match &result.held_up {
                 Some(why) => told.push(format!(
                     "Nothing more is called before what there is to write down is written, and that fails for now: {why}."
@@ -177,12 +168,12 @@ fn in_doubt(result: &RunResult, stop: &Stop) -> Vec<String> {
     told
 }
 
-fn is_settled(result: &RunResult, step_id: &str) -> bool {
+pub(super) fn is_settled(result: &RunResult, step_id: &str) -> bool {
     result.settled.iter().any(|settled| settled.step_id == step_id)
 }
 
 /// Steps whose effect may have taken place although they failed.
-fn unknown(result: &RunResult) -> impl Iterator<Item = &StepResult> {
+pub(super) fn unknown(result: &RunResult) -> impl Iterator<Item = &StepResult> {
     result.steps.iter().filter(|step| is_unknown(step))
 }
 
@@ -318,73 +309,7 @@ fn refused_for(step: &StepResult) -> Option<String> {
     })
 }
 
-/// Whether a step was not called because another run may have brought its effect about. What is to be done is said with
-/// it, and is not what to do about an effect that was claimed for another request.
-fn is_in_doubt_elsewhere(step: &StepResult) -> bool {
-    step.final_code == CONFLICT && step.outcome.message.contains("`macp run resolve ")
-}
-
-/// Whether a step that stopped a run would do so again, whatever happens meanwhile: its effect belongs to another
-/// request, an output that is there lacks what it asks for or holds what must not be sent on, no budget is large enough
-/// for it, or it makes the same of the same.
-fn is_hopeless(result: &RunResult, stopped: &StepResult) -> bool {
-    if stopped.outcome.details.contains_key(SECRET_WITHHELD) || is_beyond_limit(stopped) {
-        return true;
-    }
-    if stopped.final_code == INVALID && stopped.outcome.metadata.skill_id == json_transform::ID {
-        return true;
-    }
-    // A skill that was called may have a reference of its own in its details.
-    let reference = stopped.outcome.details.get("reference").filter(|_| stopped.attempts.is_empty());
-    let path = reference.and_then(Value::as_str).map(|reference| reference.trim_matches(['{', '}', ' ']));
-    let is_asked = |step: &&StepResult| {
-        let rest = path.and_then(|path| path.strip_prefix(step.step_id.as_str()));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-    };
-    // Names may have dots in them, and then the longest one is meant.
-    let asked = result.steps.iter().filter(is_asked).max_by_key(|step| step.step_id.len());
-    stopped.final_code == CONFLICT || asked.is_some_and(|step| step.outcome.status == StepStatus::Success)
-}
-
-/// Whether a step may cost more than the limit that stopped it, be nothing spent before it.
-fn is_beyond_limit(stopped: &StepResult) -> bool {
-    let amount = |name: &str| stopped.outcome.details.get(name).and_then(Value::as_u64);
-    stopped.final_code == OVER_BUDGET && amount("required") > amount("limit")
-}
-
-/// How to go on, if there is a way that works.
-fn retry(result: &RunResult) -> Option<String> {
-    let left_undone = [Status::Failed, Status::Cancelled, Status::InDoubt, Status::BudgetExceeded];
-    if !left_undone.contains(&result.status) || result.mode == RunMode::FullReplay {
-        return None;
-    }
-    if let Some(why) = &result.no_retry {
-        return Some(format!("It cannot be tried again: {why}."));
-    }
-    // Nothing of the run can be tried again before they are settled, and how is told with them.
-    let in_doubt = result.stop.as_ref().filter(|_| result.status == Status::InDoubt);
-    let in_doubt = in_doubt.and_then(|stop| stop.step_id.as_deref());
-    let mut open = unknown(result).map(|step| step.step_id.as_str()).chain(in_doubt);
-    if open.any(|step_id| !is_settled(result, step_id)) {
-        return None;
-    }
-    match result.stop.as_ref().and_then(|stop| step(result, stop.step_id.as_deref()?)) {
-        Some(step) if is_in_doubt_elsewhere(step) => {
-            return Some(format!("Once that is said, `macp run retry {}` goes on from there.", result.run_id));
-        }
-        Some(step) if is_hopeless(result, step) => {
-            return Some("To try it again would end the same way.".to_owned());
-        }
-        _ => {}
-    }
-    let anew = match result.status {
-        Status::BudgetExceeded => ", with the plan's whole budget once more",
-        _ => "",
-    };
-    Some(format!("`macp run retry {}` tries the rest again and calls no finished step twice{anew}.", result.run_id))
-}
-
-fn step<'a>(result: &'a RunResult, step_id: &str) -> Option<&'a StepResult> {
+pub(super) fn step<'a>(result: &'a RunResult, step_id: &str) -> Option<&'a StepResult> {
     result.steps.iter().find(|step| step.step_id == step_id)
 }
 
