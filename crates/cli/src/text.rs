@@ -1,7 +1,8 @@
 //! Text from strangers, made safe to show, and the few units people write.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
+
+use macp_plan_core::plan::Aliases;
 
 /// A name or reason as it may be shown on a terminal: nothing in it can move the cursor or change colours.
 pub(crate) fn clean(text: &str) -> String {
@@ -31,10 +32,10 @@ pub(crate) fn cut(text: &str, characters_max: usize) -> String {
     shown
 }
 
-/// A code as the taxonomy has it, and beside it as the author of a plan wrote it.
-pub(crate) fn spelt(code: &str, aliases: &BTreeMap<String, String>) -> String {
-    let written: Vec<&str> =
-        aliases.iter().filter(|(_, known)| *known == code).map(|(alias, _)| alias.as_str()).collect();
+/// The code of a step as the taxonomy has it, and beside it as the author of the plan wrote it.
+pub(crate) fn spelt(code: &str, step_id: Option<&str>, aliases: &Aliases) -> String {
+    let of_step = step_id.and_then(|step_id| aliases.get(step_id)).into_iter().flatten();
+    let written: Vec<&str> = of_step.filter(|(_, known)| *known == code).map(|(alias, _)| alias.as_str()).collect();
     if written.is_empty() { code.to_owned() } else { format!("{code} (written {})", written.join(", ")) }
 }
 

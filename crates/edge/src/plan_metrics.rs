@@ -27,7 +27,7 @@ const OTHER: &str = "other";
 const STATUSES: [Status; 6] =
     [Status::Succeeded, Status::Failed, Status::BudgetExceeded, Status::Rejected, Status::Cancelled, Status::InDoubt];
 
-const PINS: [&str; 9] = [
+const PINS: [&str; 10] = [
     "skill_missing",
     "skill_disabled",
     "skill_build_changed",
@@ -36,6 +36,7 @@ const PINS: [&str; 9] = [
     "jitter",
     "token_estimator",
     "spec",
+    "revision",
     "journal",
 ];
 

@@ -36,3 +36,21 @@ pub fn remaining(budget_cents: u64, spent: u64) -> i64 {
     let remaining = i128::from(cost::microcents(budget_cents)) - i128::from(spent);
     i64::try_from(remaining).unwrap_or(if remaining < 0 { i64::MIN } else { i64::MAX })
 }
+
+/// What became of a budget, in microcents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetTotals {
+    pub budget: u64,
+    pub spent: u64,
+    pub remaining: i64,
+    pub overrun: u64,
+}
+
+impl BudgetTotals {
+    /// Of a budget in whole cents.
+    #[must_use]
+    pub fn of(budget_cents: u64, spent_microcents: u64) -> Self {
+        let (budget, spent) = (cost::microcents(budget_cents), spent_microcents);
+        Self { budget, spent, remaining: remaining(budget_cents, spent), overrun: spent.saturating_sub(budget) }
+    }
+}

@@ -74,6 +74,22 @@ impl Cause {
         Cause::HttpStatus { status, redirected: false }
     }
 
+    /// Whether the executor says so of a step, and never the skill it calls.
+    #[must_use]
+    pub fn is_executors(&self) -> bool {
+        matches!(
+            self,
+            Cause::GuardTimeout
+                | Cause::RateLimited
+                | Cause::ConcurrencyLimited
+                | Cause::BudgetExceeded
+                | Cause::StorageQuotaExceeded
+                | Cause::IdempotencyConflict
+                | Cause::EffectInDoubt
+                | Cause::Cancelled
+        )
+    }
+
     /// Whether the call did what it was asked, at least in part.
     #[must_use]
     pub fn is_success(&self) -> bool {

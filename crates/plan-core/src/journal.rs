@@ -9,12 +9,13 @@ use serde_json::{Map, Value};
 
 use macp_wire::informational::Informational;
 
-use crate::budget::{self, Breach};
+use crate::budget::Breach;
 use crate::cause::Cause;
-use crate::cost::{self, CostBasis, Usage};
+use crate::cost::{CostBasis, Usage};
 use crate::digest::Digest;
 use crate::plan::{Pins, StepStatus};
 
+pub use crate::budget::BudgetTotals;
 pub use admission::{Admission, AdmissionFinding};
 pub use alert::{BudgetAlert, RefusedCheck};
 pub use chain::{Broken, Chain, Fault, Journal, link, seal};
@@ -363,24 +364,6 @@ pub struct RunFinished {
     pub total_cost_cents: u64,
     pub budget: BudgetTotals,
     pub behavior_digest: Digest,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BudgetTotals {
-    pub budget: u64,
-    pub spent: u64,
-    pub remaining: i64,
-    pub overrun: u64,
-}
-
-impl BudgetTotals {
-    /// What became of a budget in whole cents after spending microcents.
-    #[must_use]
-    pub fn of(budget_cents: u64, spent: u64) -> Self {
-        let budget = cost::microcents(budget_cents);
-        let remaining = budget::remaining(budget_cents, spent);
-        Self { budget, spent, remaining, overrun: spent.saturating_sub(budget) }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

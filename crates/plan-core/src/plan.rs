@@ -61,15 +61,25 @@ pub struct Step {
 }
 
 impl Plan {
-    /// Every spelling under which the author listed a code, with the code itself. A spelling means the same at every
-    /// step.
+    /// How the author wrote the codes of steps where the taxonomy has another word: by step, spelling to code. What a
+    /// condition says of codes is about the step it looks at.
     #[must_use]
-    pub fn aliases(&self) -> BTreeMap<String, String> {
-        let conditions = self.steps.iter().filter_map(|step| step.run_if.as_ref()).map(|condition| &condition.aliases);
-        let policies = self.steps.iter().map(|step| &step.retry_policy.aliases);
-        policies.chain(conditions).flatten().map(|(spelling, code)| (spelling.clone(), code.clone())).collect()
+    pub fn aliases(&self) -> Aliases {
+        let mut aliases = Aliases::new();
+        for step in &self.steps {
+            let condition = step.run_if.as_ref().map(|condition| (&condition.step_id, &condition.aliases));
+            for (step_id, spelt) in [(&step.step_id, &step.retry_policy.aliases)].into_iter().chain(condition) {
+                if !spelt.is_empty() {
+                    aliases.entry(step_id.clone()).or_default().extend(spelt.clone());
+                }
+            }
+        }
+        aliases
     }
 }
+
+/// Spellings of codes, by step: spelling to code.
+pub type Aliases = BTreeMap<String, BTreeMap<String, String>>;
 
 impl Step {
     /// The name under which later steps refer to this one's output.

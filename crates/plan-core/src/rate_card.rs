@@ -25,11 +25,11 @@ pub struct RateCard {
 #[derive(Debug, thiserror::Error)]
 pub enum RateCardError {
     #[error("this is no rate card: {0}")]
-    Shape(String),
+    Shape(serde_json::Error),
     #[error("a rate card's id has 1 to 128 characters")]
     Id,
     #[error("the rate card has no canonical form: {0}")]
-    Canonical(String),
+    Canonical(macp_wire::canonical::Error),
 }
 
 #[derive(Deserialize)]
@@ -63,13 +63,11 @@ fn default_currency() -> String {
 
 impl RateCard {
     pub fn from_value(value: Value) -> Result<Self, RateCardError> {
-        let Document { id, currency, skills } =
-            Document::deserialize(&value).map_err(|error| RateCardError::Shape(error.to_string()))?;
+        let Document { id, currency, skills } = Document::deserialize(&value).map_err(RateCardError::Shape)?;
         if !(1..=limits::ID_MAX).contains(&id.chars().count()) {
             return Err(RateCardError::Id);
         }
-        let digest = digest::of_value(digest::RATE_CARD_LABEL, &value)
-            .map_err(|error| RateCardError::Canonical(error.to_string()))?;
+        let digest = digest::of_value(digest::RATE_CARD_LABEL, &value).map_err(RateCardError::Canonical)?;
         Ok(Self { id, currency, skills, value, digest })
     }
 

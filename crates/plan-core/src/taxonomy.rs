@@ -66,7 +66,8 @@ impl Taxonomy {
     }
 
     /// The code of a cause. A skill may be more precise about its own failures, within what it declares and this
-    /// version knows; a skill can turn neither a success into a failure nor the reverse.
+    /// version knows; a skill can turn neither a success into a failure nor the reverse, and has no say in what the
+    /// executor itself decides: whether a run stops goes by the code.
     #[must_use]
     pub fn resolve(&self, cause: &Cause, skill: &dyn PureSkill) -> &'static str {
         let class = Class::of(cause);
@@ -76,6 +77,7 @@ impl Taxonomy {
             return if known { named } else { "OK" };
         }
         if class != Class::Partial
+            && !cause.is_executors()
             && let Some(named) = skill.classify(cause)
             && self.code(named).is_some_and(|info| info.category != Category::Success)
             && skill.metadata().failure_modes.iter().any(|mode| mode == named)

@@ -130,14 +130,21 @@ fn unknown_rules() {
     assert_eq!(nulls(&report).len(), Aspect::ALL.len());
     let report = full_replay(&plan, &journal, &journal, &|_| None, &no_card).expect("its own plan");
     assert_eq!(report.verdict, Verdict::NotComparable);
-    for (pin, kind) in [("taxonomy_version", "taxonomy"), ("jitter", "jitter"), ("token_estimator", "token_estimator")]
-    {
+    for (pin, kind) in [
+        ("taxonomy_version", "taxonomy"),
+        ("jitter", "jitter"),
+        ("token_estimator", "token_estimator"),
+        ("spec", "spec"),
+    ] {
         let mut unknown = value();
         unknown["pins"][pin] = "9.9.9".into();
         let plan = freeze(unknown);
         let journal = recorded(&plan);
-        let report = mock(&plan, &journal, &catalog, WhatIf::default());
-        assert_eq!((report.verdict, kinds(&report)), (Verdict::NotComparable, vec![kind]));
+        let live = full_replay(&plan, &journal, &journal, &|_| None, &catalog).expect("its own plan");
+        for report in [mock(&plan, &journal, &catalog, WhatIf::default()), live] {
+            assert_eq!((report.verdict, kinds(&report)), (Verdict::NotComparable, vec![kind]));
+            assert_eq!(nulls(&report).len(), Aspect::ALL.len());
+        }
     }
 }
 

@@ -262,6 +262,17 @@ fn a_skill_names_its_own_success_and_its_own_failures() {
     for code in ["ERR_INTERNAL", "ERR_OF_NOBODY", "OK_HTTP_CALL"] {
         assert_eq!(taxonomy.resolve(&cause, &precise(cause.clone(), code)), "ERR_UNKNOWN");
     }
+    // Nor has a skill a say in what the executor decides: budgets and cancels stop a run by their codes.
+    for (cause, code) in [
+        (Cause::BudgetExceeded, "ERR_BUDGET_EXCEEDED"),
+        (Cause::Cancelled, "ERR_CANCELLED"),
+        (Cause::IdempotencyConflict, "ERR_IDEMPOTENCY_CONFLICT"),
+        (Cause::EffectInDoubt, "ERR_EFFECT_IN_DOUBT"),
+        (Cause::GuardTimeout, "ERR_TIMEOUT"),
+        (Cause::RateLimited, "ERR_RATE_LIMIT_INTERNAL"),
+    ] {
+        assert_eq!(taxonomy.resolve(&cause, &precise(cause.clone(), "ERR_HTTP_503")), code);
+    }
     let success = Cause::http(200);
     assert_eq!(taxonomy.resolve(&success, &precise(success.clone(), "ERR_HTTP_503")), "OK_HTTP_CALL");
 }

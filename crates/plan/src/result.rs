@@ -4,13 +4,11 @@ mod at_work;
 mod build;
 mod report;
 
-use std::collections::BTreeMap;
-
 use macp_plan_core::cause::Cause;
 use macp_plan_core::cost::{CostBasis, Usage};
 use macp_plan_core::digest::Digest;
 use macp_plan_core::journal::{AdmissionFinding, BudgetAlert, BudgetTotals, RunMode, SessionLink, Stop};
-use macp_plan_core::plan::StepStatus;
+use macp_plan_core::plan::{Aliases, StepStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -43,13 +41,14 @@ pub struct RunResult {
     pub ahead: Vec<String>,
     pub total_cost_microcents: u64,
     pub total_cost_cents: u64,
+    /// So far, of a run that has not ended. A result from an older server may have none until then.
     pub budget: Option<BudgetTotals>,
     /// What people are to hear of the budget, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alerts: Vec<BudgetAlert>,
-    /// Codes as the author of the plan wrote them, where the taxonomy has another word: spelling to code.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub aliases: BTreeMap<String, String>,
+    /// Codes as the author of the plan wrote them, where the taxonomy has another word.
+    #[serde(default, skip_serializing_if = "Aliases::is_empty")]
+    pub aliases: Aliases,
     pub jitter_seed: String,
     pub epoch: u64,
     /// Why effects were repeated, where somebody said so.

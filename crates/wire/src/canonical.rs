@@ -23,7 +23,7 @@ pub enum Error {
 
 /// The canonical text of a value.
 pub fn to_string(value: &Value) -> Result<String, Error> {
-    check_integers(value)?;
+    check(value)?;
     Ok(serde_json_canonicalizer::to_string(value)?)
 }
 
@@ -41,7 +41,9 @@ pub fn parse_within(text: &[u8], depth_max: usize) -> Result<Value, serde_json::
     Ok(value)
 }
 
-fn check_integers(value: &Value) -> Result<(), Error> {
+/// Whether a value has a canonical form. One that was written may have none when it is read back: `1e17` is written as
+/// the integer it is.
+pub fn check(value: &Value) -> Result<(), Error> {
     match value {
         Value::Number(number) => {
             let magnitude = number.as_u64().or_else(|| number.as_i64().map(i64::unsigned_abs));
@@ -50,8 +52,8 @@ fn check_integers(value: &Value) -> Result<(), Error> {
                 _ => Ok(()),
             }
         }
-        Value::Array(elements) => elements.iter().try_for_each(check_integers),
-        Value::Object(members) => members.values().try_for_each(check_integers),
+        Value::Array(elements) => elements.iter().try_for_each(check),
+        Value::Object(members) => members.values().try_for_each(check),
         Value::Null | Value::Bool(_) | Value::String(_) => Ok(()),
     }
 }
@@ -192,6 +194,10 @@ mod tests {
             let error = to_string(&value).unwrap_err();
             assert!(error.to_string().contains(bad), "{error}");
         }
+        // RFC 8785 writes every number below 1e21 without an exponent, also those that cannot be read back.
+        let written = canonical("[1e17]");
+        assert_eq!(written, "[100000000000000000]");
+        assert!(matches!(check(&parse(written.as_bytes()).unwrap()), Err(Error::Integer(_))));
     }
 
     #[test]

@@ -25,14 +25,13 @@ fn only_what_works_is_recommended() {
     });
     let server = serve(&place.data());
     let post = |on_error: &str| {
-        json!({"step_id": "charge", "skill_id": "http_call", "skill_version": "1.2.0", "on_error": on_error,
-               "parameters": {"method": "POST", "url": target.url("/charge"), "body": {"n": 1}}})
+        let mut post = http_step("charge", &json!({"method": "POST", "url": target.url("/charge"), "body": {"n": 1}}));
+        post["on_error"] = json!(on_error);
+        post
     };
-    let get = |url: String| json!({"step_id": "look", "skill_id": "http_call", "skill_version": "1.2.0", "parameters": {"url": url}});
-    let run = |name: &str, steps: Value, exits: i32| {
-        let plan = json!({"plan_id": name, "agent_id": "a", "goal": "g", "steps": steps,
-                          "context": {"budget_cents": 5, "allowed_skills": ["http_call"]}});
-        let plan = freeze(place.path(), name, &plan.to_string());
+    let get = |url: String| http_step("look", &json!({"url": url}));
+    let run = |name: &str, steps: [Value; 2], exits: i32| {
+        let plan = freeze(place.path(), name, &plan_of(name, 5, &steps).to_string());
         result(&server.macp(&["--json", "run", "start", &plan]).exits(exits))["run_id"].as_str().unwrap().to_owned()
     };
     let shown = |run: &str| server.macp(&["run", "show", run]).exits(0).stdout;
@@ -42,7 +41,7 @@ fn only_what_works_is_recommended() {
     };
 
     // A run that went on past the failure succeeded, and only the step itself can be made again.
-    let lenient = run("lenient", json!([post("continue"), get(target.url("/"))]), 0);
+    let lenient = run("lenient", [post("continue"), get(target.url("/"))], 0);
     let from = format!("macp run retry {lenient} --from charge");
     assert!(shown(&lenient).contains(&from) && !shown(&lenient).contains(&format!("retry {lenient}`")));
     server.macp(&["run", "retry", &lenient]).exits(1);
@@ -52,7 +51,7 @@ fn only_what_works_is_recommended() {
     server.macp(&["run", "retry", &lenient, "--from", "charge", "--detach"]).exits(0);
 
     // Whoever needs the answer that was lost cannot go on from it.
-    let needs = run("needs", json!([post("abort"), get(format!("{}{{{{charge.body.id}}}}", target.url("/")))]), 1);
+    let needs = run("needs", [post("abort"), get(format!("{}{{{{charge.body.id}}}}", target.url("/")))], 1);
     assert!(shown(&needs).contains("macp run resolve"));
     settle(&needs, "success");
     let told = shown(&needs);
@@ -60,9 +59,9 @@ fn only_what_works_is_recommended() {
     assert!(!told.contains("macp run retry"), "{told}");
 
     // Whoever does not can.
-    let free = run("free", json!([post("abort"), get(target.url("/"))]), 1);
+    let free = run("free", [post("abort"), get(target.url("/"))], 1);
     // Nor does another run of the plan before it is said, and nothing that could repeat the effect is recommended.
-    let other = run("free", json!([post("abort"), get(target.url("/"))]), 1);
+    let other = run("free", [post("abort"), get(target.url("/"))], 1);
     let told = shown(&other);
     assert!(told.contains(&format!("macp run resolve {free} --step charge")) && !told.contains("epoch"), "{told}");
     assert!(told.contains(&format!("Once that is said, `macp run retry {other}`")), "{told}");
@@ -74,7 +73,7 @@ fn only_what_works_is_recommended() {
     // What asks an answer for what is not in it asks in vain.
     let mut vain = get(format!("{}{{{{look.body.nope}}}}", target.url("/")));
     vain["step_id"] = json!("vain");
-    let told = shown(&run("vain", json!([get(target.url("/")), vain]), 1));
+    let told = shown(&run("vain", [get(target.url("/")), vain], 1));
     assert!(told.contains("To try it again would end the same way") && !told.contains("macp run retry"), "{told}");
 
     // A replay is compared, and never tried again.
@@ -87,21 +86,30 @@ fn only_what_works_is_recommended() {
 #[test]
 fn codes_are_told_as_the_author_wrote_them() {
     let place = Place::new();
-    let target = Target::start(|_, before| if before == 0 { Answer::status(503) } else { Answer::status(404) });
-    let mut step = http_step("s0", &json!({"url": target.url("/")}));
-    step["retry_policy"] = json!({"max_retries": 1, "backoff_base_ms": 1, "retryable_codes": ["ERR_HTTP_503_BUSY"]});
-    let plan = freeze(place.path(), "spelt", &plan_of("spelt", 5, &[step]).to_string());
+    // The first step gets through at its second attempt; the other one never does.
+    let target = Target::start(|request, before| match request.path.as_str() {
+        "/s0" if before > 0 => Answer::ok("{}"),
+        _ => Answer::status(503),
+    });
+    let spelt = |id: &str, code: &str| {
+        let mut step = http_step(id, &json!({"url": target.url(&format!("/{id}"))}));
+        step["retry_policy"] = json!({"max_retries": 1, "backoff_base_ms": 1, "retryable_codes": [code]});
+        step
+    };
+    let steps = [spelt("s0", "ERR_HTTP_503"), spelt("s1", "ERR_HTTP_503_BUSY")];
+    let plan = freeze(place.path(), "spelt", &plan_of("spelt", 5, &steps).to_string());
     let server = serve(&place.data());
     let told = result(&server.macp(&["--json", "run", "start", &plan]).exits(1));
-    assert_eq!(told["aliases"], json!({"ERR_HTTP_503_BUSY": "ERR_HTTP_503"}), "{told:#}");
-    assert_eq!(told["steps"][0]["attempts"][0]["code"], "ERR_HTTP_503", "{told:#}");
+    assert_eq!(told["aliases"], json!({"s1": {"ERR_HTTP_503_BUSY": "ERR_HTTP_503"}}), "{told:#}");
+    assert_eq!(told["steps"][1]["attempts"][0]["code"], "ERR_HTTP_503", "{told:#}");
     let run = told["run_id"].as_str().unwrap();
     let file = place.file("spelt.jsonl");
     server.macp(&["run", "export", run, "-o", &file]).exits(0);
     for (verb, code) in [("show", 0), ("log", 0), ("watch", 1)] {
         let told = server.macp(&["run", verb, run]).exits(code).stdout;
         assert!(told.contains("ERR_HTTP_503 (written ERR_HTTP_503_BUSY)"), "{verb}: {told}");
-        assert!(!told.contains("ERR_HTTP_404 (written"), "{verb}: {told}");
+        assert!(told.lines().any(|line| line.contains("s0") && line.contains("ERR_HTTP_503")), "{verb}: {told}");
+        assert!(!told.lines().any(|line| line.contains("s0") && line.contains("(written")), "{verb}: {told}");
     }
     assert!(macp(&["run", "show", &file]).exits(0).stdout.contains("(written ERR_HTTP_503_BUSY)"));
     macp(&["run", "replay", &file]).exits(0);
@@ -160,7 +168,13 @@ fn an_unknown_effect_is_not_told_to_be_retried() {
 #[test]
 fn a_withheld_secret_is_not_told_to_be_retried() {
     let place = Place::new();
-    let target = Target::start(|_, _| Answer::ok(r#"{"echo": "s3cr3t-value"}"#));
+    let echo = r#"{"echo": "s3cr3t-value"}"#;
+    let target = Target::start(move |request, before| match request.path.as_str() {
+        // The only call before it is that of the first run.
+        "/refused" if before == 1 => Answer::Status(404, echo.to_owned()),
+        "/refused" => Answer::ok(r#"{"echo": "hello"}"#),
+        _ => Answer::ok(echo),
+    });
     std::fs::create_dir(place.path().join("secrets")).unwrap();
     std::fs::write(place.path().join("secrets/token"), "s3cr3t-value").unwrap();
     let server = Server::with(
@@ -170,12 +184,22 @@ fn a_withheld_secret_is_not_told_to_be_retried() {
             .arg(place.data()),
     );
     let login = http_step("login", &json!({"url": target.url("/"), "headers": {"x-token": "secret://token"}}));
-    let body = json!({"token": "{{login.body.echo}}"});
-    let pass_on = http_step("pass_on", &json!({"method": "POST", "url": target.url("/"), "body": body}));
-    let plan = freeze(place.path(), "leak", &plan_of("leak", 5, &[login, pass_on]).to_string());
+    let headers = json!({"x-echo": "{{login.body.echo}}"});
+    let pass_on = http_step("pass_on", &json!({"url": target.url("/"), "headers": headers}));
+    let plan = freeze(place.path(), "leak", &plan_of("leak", 5, &[login.clone(), pass_on.clone()]).to_string());
     let told = result(&server.macp(&["--json", "run", "start", &plan]).exits(1));
     assert_eq!(told["steps"][1]["outcome"]["details"]["secret_withheld"], "token", "{told:#}");
     let shown = server.macp(&["run", "show", told["run_id"].as_str().unwrap()]).exits(0).stdout;
     assert!(shown.contains("was taken out of an output") && !shown.contains("s3cr3t-value"), "{shown}");
     assert!(shown.contains("To try it again would end the same way") && !shown.contains("macp run retry"), "{shown}");
+
+    // A step that failed is called again, and may answer otherwise then.
+    let mut refused = login;
+    refused["parameters"]["url"] = json!(target.url("/refused"));
+    refused["on_error"] = json!("continue");
+    let plan = freeze(place.path(), "again", &plan_of("again", 5, &[refused, pass_on]).to_string());
+    let run = result(&server.macp(&["--json", "run", "start", &plan]).exits(1))["run_id"].as_str().unwrap().to_owned();
+    let shown = server.macp(&["run", "show", &run]).exits(0).stdout;
+    assert!(shown.contains(&format!("`macp run retry {run}`")), "{shown}");
+    server.macp(&["run", "retry", &run]).exits(0);
 }

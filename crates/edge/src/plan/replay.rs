@@ -92,24 +92,41 @@ async fn full(
         }
         Err(error) => return Err(refusal::of_start(&error)),
     };
+    let Started { run_id, existing } = started;
+    // A replay counts once, however often its report is asked for; and also if whoever asked first has left by its end.
+    let counted = (!existing).then(|| tokio::spawn(counted(executor.clone(), original.clone(), run_id.clone())));
     let (drain, steps_total) = (service.ctx.drain.clone(), summary.steps_total);
     Ok(produce(|sink| async move {
+        let told = async {
+            followed(&executor, &run_id, steps_total, &sink).await?;
+            let report = match counted {
+                Some(counted) => counted.await.map_err(|error| status::internal(error.to_string()))?,
+                None => executor.compare(&original, &run_id).await,
+            };
+            sink.send(reported(&report.map_err(|error| refusal::of_replay(&error))?)?).await
+        };
         tokio::select! {
-            end = followed(&executor, &original, &started, steps_total, &sink) => end,
+            end = told => end,
             () = drain.begun() => Err(status::shutting_down()),
         }
     }))
 }
 
-/// Tells of a full replay while it goes on, and compares when it has ended.
+/// Waits for the end of a full replay and counts it.
+async fn counted(executor: Executor, original: String, run_id: String) -> Result<Report, ReplayError> {
+    executor.wait(&run_id).await?;
+    let report = executor.compare(&original, &run_id).await?;
+    executor.count_replay(&report).await;
+    Ok(report)
+}
+
+/// Tells of a full replay while it goes on.
 async fn followed(
     executor: &Executor,
-    original: &str,
-    started: &Started,
+    run_id: &str,
     steps_total: u32,
     sink: &Sink<ReplayResponse>,
 ) -> Result<(), Status> {
-    let Started { run_id, existing } = started;
     let watch = executor.runs().watch(run_id, 0).await.map_err(|error| refusal::of_store(&error))?;
     let mut watch = watch.ok_or_else(|| refusal::run_not_found(run_id))?;
     let mut done: u32 = 0;
@@ -121,12 +138,7 @@ async fn followed(
             sink.send(progress(run_id.to_owned(), done, steps_total)).await?;
         }
     }
-    let mut report = executor.compare(original, run_id).await.map_err(|error| refusal::of_replay(&error))?;
-    // A replay counts once, however often its report is asked for.
-    if !existing {
-        report = executor.reported(report).await;
-    }
-    sink.send(reported(&report)?).await
+    Ok(())
 }
 
 fn progress(replay_run_id: String, steps_done: u32, steps_total: u32) -> ReplayResponse {

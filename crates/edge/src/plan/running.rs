@@ -92,6 +92,8 @@ async fn recover(executor: Executor, sessions: SessionRuns) {
 }
 
 async fn recover_once(executor: &Executor, sessions: &SessionRuns) -> Result<(), StoreError> {
+    // What its session knows to be done a run must not do again.
+    sessions.catch_up().await?;
     let resumed = executor.recover().await?;
     if resumed > 0 {
         tracing::info!(resumed, "runs go on");

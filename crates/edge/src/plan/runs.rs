@@ -15,7 +15,7 @@ use tonic::Status;
 use super::validate::json;
 use super::{Plan, Plans, refusal};
 use crate::access::Access;
-use crate::runtime::{page_size, write_token};
+use crate::runtime::page_size;
 use crate::status;
 
 pub(super) async fn get(service: &Plan, access: &Access, summary: Summary) -> Result<GetRunResponse, Status> {
@@ -51,8 +51,7 @@ pub(super) async fn list(
 ) -> Result<ListRunsResponse, Status> {
     let limit = page_size(&service.ctx, request.page_size)?;
     let caller = access.identity().unwrap_or_default();
-    let token = Some(&request.page_token).filter(|token| !token.is_empty());
-    let after = token.map(|token| service.ctx.page_tokens.read(caller, token)).transpose()?;
+    let after = service.ctx.page_tokens.read(caller, &request.page_token)?;
     let query = query(request)?;
     let page = service.plans.runs().list(query, after, limit).await.map_err(|error| refusal::of_store(&error))?;
     let mut shown = Vec::with_capacity(page.runs.len());
@@ -64,8 +63,10 @@ pub(super) async fn list(
     }
     let next_page_token = match page.next {
         None => String::new(),
-        Some(id) if shown.last().is_some_and(|last| last.run_id == id) => write_token(&id),
-        Some(id) => service.ctx.page_tokens.seal(caller, &id)?,
+        Some(id) => {
+            let is_shown = shown.last().is_some_and(|last| last.run_id == id);
+            service.ctx.page_tokens.write(caller, &id, is_shown)?
+        }
     };
     Ok(ListRunsResponse { runs: shown, next_page_token })
 }
@@ -125,7 +126,9 @@ pub(super) async fn resolve(
 ) -> Result<ResolveInDoubtResponse, Status> {
     refusal::check_remark("note", &request.note)?;
     // The first word stands, so it is no use later without what it rests on.
-    if request.note.trim().is_empty() {
+    let said = plans.runs().settlements().get(&request.run_id, &request.step_id).await;
+    let said = said.map_err(|error| refusal::of_store(&error))?;
+    if said.is_none() && request.note.trim().is_empty() {
         return Err(status::invalid_request("note is empty; say how you know what became of the effect"));
     }
     let outcome = match request.outcome() {

@@ -29,7 +29,7 @@ use crate::identity;
 use crate::metrics::Rpc;
 use crate::outbound::Outbound;
 
-pub(crate) use page_token::{Sealer, write_token};
+pub(crate) use page_token::Sealer;
 pub(crate) use send::DECODE_SLACK_BYTES;
 pub(crate) use sessions::{page_size, readable};
 

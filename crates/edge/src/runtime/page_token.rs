@@ -21,7 +21,7 @@ const SEALED: &[u8] = b"v2:";
 const TOKEN_BYTES_MAX: usize = 512;
 
 /// A token for what follows an id the caller knows.
-pub(crate) fn write_token(last_id: &str) -> String {
+fn write_token(last_id: &str) -> String {
     URL_SAFE_NO_PAD.encode(format!("{SHOWN}{last_id}"))
 }
 
@@ -38,21 +38,29 @@ impl Sealer {
         Sealer { key: RandomizedNonceKey::new(&AES_256_GCM, &key).expect("the key has the cipher's length") }
     }
 
-    /// A token for what follows an id the caller may not know of.
-    pub(crate) fn seal(&self, caller: &str, last_id: &str) -> Result<String, Status> {
+    /// A token for what follows an id; sealed unless it was shown to the caller.
+    pub(crate) fn write(&self, caller: &str, last_id: &str, is_shown: bool) -> Result<String, Status> {
+        if is_shown { Ok(write_token(last_id)) } else { self.seal(caller, last_id) }
+    }
+
+    fn seal(&self, caller: &str, last_id: &str) -> Result<String, Status> {
         let mut sealed = last_id.as_bytes().to_vec();
         let nonce = self.key.seal_in_place_append_tag(Aad::from(caller), &mut sealed);
         let nonce = nonce.map_err(|_unspecified| status::internal("a page token cannot be made"))?;
         Ok(URL_SAFE_NO_PAD.encode([SEALED, nonce.as_ref(), &sealed].concat()))
     }
 
-    /// The id in a token of either kind.
-    pub(crate) fn read(&self, caller: &str, token: &str) -> Result<String, Status> {
-        let mut bytes = decode(token).ok_or_else(unknown)?;
-        if !bytes.starts_with(SEALED) {
-            return shown(&bytes).ok_or_else(unknown);
+    /// The id in a token of either kind; none in the empty one, with which a listing begins.
+    pub(crate) fn read(&self, caller: &str, token: &str) -> Result<Option<String>, Status> {
+        if token.is_empty() {
+            return Ok(None);
         }
-        self.open(caller, &mut bytes[SEALED.len()..]).ok_or_else(unknown)
+        let mut bytes = decode(token).ok_or_else(unknown)?;
+        let id = match bytes.starts_with(SEALED) {
+            true => self.open(caller, &mut bytes[SEALED.len()..]),
+            false => shown(&bytes),
+        };
+        id.map(Some).ok_or_else(unknown)
     }
 
     fn open(&self, caller: &str, sealed: &mut [u8]) -> Option<String> {
@@ -83,10 +91,12 @@ mod tests {
     #[test]
     fn a_token_reads_back() {
         let sealer = Sealer::new();
+        assert_eq!(sealer.read("alice", "").expect("where a listing begins"), None);
         for id in ["s1", "", "späť", &"x".repeat(256)] {
-            assert_eq!(sealer.read("alice", &write_token(id)).expect("a token"), id);
-            let sealed = sealer.seal("alice", id).expect("a token");
-            assert_eq!(sealer.read("alice", &sealed).expect("a token"), id);
+            for is_shown in [true, false] {
+                let token = sealer.write("alice", id, is_shown).expect("a token");
+                assert_eq!(sealer.read("alice", &token).expect("a token").as_deref(), Some(id));
+            }
         }
     }
 

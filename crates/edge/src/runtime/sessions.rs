@@ -13,7 +13,6 @@ use macp_wire::v1::{
 use prost::Message;
 use tonic::Status;
 
-use super::page_token::write_token;
 use super::send::report;
 use super::standing;
 use crate::access::Access;
@@ -93,8 +92,7 @@ pub(super) async fn list(
 ) -> Result<ListSessionsResponse, Status> {
     let limit = page_size(ctx, request.page_size)?;
     let caller = access.identity().unwrap_or_default();
-    let token = Some(&request.page_token).filter(|token| !token.is_empty());
-    let after = token.map(|token| ctx.page_tokens.read(caller, token)).transpose()?;
+    let after = ctx.page_tokens.read(caller, &request.page_token)?;
     // A caller who may see few of many sessions makes for long reads; only so many at a time.
     let permit = if access.sees_all() { None } else { Some(ctx.brief_readers.enter(access.identity()).await) };
     let asked = Asked::default();
@@ -112,8 +110,8 @@ pub(super) async fn list(
         .map_err(|failure| status::internal(status::with_causes(&failure)))?;
     let next_page_token = match page.next {
         Next::Nothing => String::new(),
-        Next::AfterShown(id) => write_token(&id),
-        Next::AfterHidden(id) => ctx.page_tokens.seal(caller, &id)?,
+        Next::AfterShown(id) => ctx.page_tokens.write(caller, &id, true)?,
+        Next::AfterHidden(id) => ctx.page_tokens.write(caller, &id, false)?,
     };
     Ok(ListSessionsResponse { sessions: page.sessions, next_page_token })
 }

@@ -101,3 +101,21 @@ async fn a_budget_stop_is_counted_by_its_breach() {
     }
     world.shut_down().await;
 }
+
+/// Whoever asked for a replay may leave before it has ended; it counts all the same, and once.
+#[tokio::test]
+async fn a_replay_counts_whoever_waits_for_it() {
+    let world = World::start().await;
+    let run_id = world.run_to_end(&["/a", "/b"]).await;
+    let request = ReplayRequest { mode: ReplayMode::Full.into(), request_id: "left".to_owned(), ..mock(&run_id) };
+    drop(world.plans.clone().replay(request.clone()).await.expect("a stream"));
+    world.try_replay(request).await.expect("the report");
+    let counted = "aos_replay_total{mode=\"full_replay\",verdict=\"match\"} 1";
+    let waited = tokio::time::timeout(PATIENCE, async {
+        while !scrape(&world).await.lines().any(|line| line == counted) {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    });
+    waited.await.expect("it is counted");
+    world.shut_down().await;
+}

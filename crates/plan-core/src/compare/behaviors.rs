@@ -131,7 +131,9 @@ impl Comparison {
                 "the cost of an attempt follows from its usage and the pinned prices (AOS-54)".to_owned()
             });
             let place = Place { seq: first.scheduled_seq, ..place };
-            if let (Some(first), Some(second)) = (first.backoff_ms, second.backoff_ms) {
+            if first.code == second.code
+                && let (Some(first), Some(second)) = (first.backoff_ms, second.backoff_ms)
+            {
                 self.equal((Aspect::BackoffMs, "attempts.backoff_ms"), place, &first, &second, || {
                     "the wait follows from policy, attempt and jitter seed (AOS-44, AOS-46)".to_owned()
                 });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::excuses::Excuses;
 use super::mock::{check_digests, digest_of, mock_replay};
 use super::{Bodies, Options, Refused, check_plan, pins};
-use crate::behavior::Behavior;
+use crate::behavior::{Behavior, StepBehavior};
 use crate::compare::{self, Aspect, BehaviorDigests, InputChanged, Mismatch, Origin, Report, Skipped, Verdict};
 use crate::journal::{Journal, RunMode};
 use crate::plan::FrozenPlan;
@@ -68,9 +68,10 @@ pub fn full_replay(
             report.skipped.push(Skipped { step_id: None, aspect: Some(Aspect::Status), why });
         }
     }
-    if comparison.mismatches.iter().any(|mismatch| mismatch.aspect == Aspect::ErrorCodes) {
-        let why = "waits are compared where the attempts ended with the same codes (AOS-93)".to_owned();
-        report.skipped.push(Skipped { step_id: None, aspect: Some(Aspect::BackoffMs), why });
+    let codes = |step: &StepBehavior| step.attempts.iter().map(|attempt| attempt.code.clone()).collect::<Vec<_>>();
+    for step in one.steps.iter().filter(|step| other.step(&step.step_id).is_some_and(|it| codes(it) != codes(step))) {
+        let why = "the attempts ended with other codes (AOS-93)".to_owned();
+        report.skipped.push(Skipped { step_id: Some(step.step_id.clone()), aspect: Some(Aspect::BackoffMs), why });
     }
     report.conclude(comparison);
     Ok(report)

@@ -17,6 +17,8 @@ pub(super) struct Desk {
     runs: Mutex<BTreeMap<String, AtWork>>,
     /// Why runs were given up that had not ended, by their ids.
     stuck: Mutex<BTreeMap<String, String>>,
+    /// Why runs must not go on by themselves, by their ids. None of them is forgotten while the process lives.
+    held: Mutex<BTreeMap<String, String>>,
     /// Hears of every run that is created or goes.
     changed: watch::Sender<()>,
     /// Whoever lets a run wait or go on: what is kept of that and what the run is told must change together.
@@ -152,9 +154,18 @@ impl Desk {
         self.runs().contains_key(run_id)
     }
 
-    /// Why a run was given up, if it was and nobody has been at work on it since.
+    /// Why a run was given up or is held, if nobody has been at work on it since.
     pub(super) fn why_stuck(&self, run_id: &str) -> Option<String> {
-        self.given_up().get(run_id).cloned()
+        self.given_up().get(run_id).or(self.held().get(run_id)).cloned()
+    }
+
+    /// Nobody goes on with the run, unless somebody tells it to stop.
+    pub(super) fn hold(&self, run_id: &str, why: String) {
+        self.held().insert(run_id.to_owned(), why);
+    }
+
+    pub(super) fn is_held(&self, run_id: &str) -> bool {
+        self.held().contains_key(run_id)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -173,6 +184,10 @@ impl Desk {
             // The sender lives as long as the desk.
             let _ = changes.changed().await;
         }
+    }
+
+    fn held(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn given_up(&self) -> MutexGuard<'_, BTreeMap<String, String>> {

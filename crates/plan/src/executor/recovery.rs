@@ -23,14 +23,14 @@ const PAGE: usize = 256;
 pub(crate) const DUE: &str = "due_unix_ms";
 
 impl Executor {
-    /// Goes on with every run that has not ended; says how many there are.
+    /// Goes on with every run that has not ended and is not held; says how many there are.
     ///
     /// All of them go on, however many there are: they were admitted once.
     pub async fn recover(&self) -> Result<usize, StoreError> {
         let (mut resumed, mut after) = (0, None);
         loop {
             let page = self.shared.runs.open_runs(after, PAGE).await?;
-            for run_id in &page {
+            for run_id in page.iter().filter(|run_id| !self.shared.desk.is_held(run_id)) {
                 resumed += usize::from(self.shared.resume(run_id).await?);
             }
             match page.last() {
@@ -38,6 +38,11 @@ impl Executor {
                 _ => return Ok(resumed),
             }
         }
+    }
+
+    /// Lets nobody go on with a run that has not ended, until it is told to stop or the process ends.
+    pub fn hold(&self, run_id: &str, why: String) {
+        self.shared.desk.hold(run_id, why);
     }
 }
 

@@ -35,7 +35,9 @@ impl Executor {
             let Mock { report, .. } = replay::mock_replay(&plan, &journal, &bodies(store), &catalog, &options)?;
             Ok(report)
         });
-        Ok(self.reported(either(report.await?)).await)
+        let report = either(report.await?);
+        self.count_replay(&report).await;
+        Ok(report)
     }
 
     /// Executes a run's plan against the live world again, and says what differs and whose doing that is. Where the
@@ -45,18 +47,21 @@ impl Executor {
         let read = self.with_run(run_id, RunMode::FullReplay, &replay_run_id, |_, _, plan| Ok(plan)).await?;
         let plan = match read {
             Read::Whole(plan) => plan,
-            Read::Broken(report) => return Ok(self.reported(*report).await),
+            Read::Broken(report) => {
+                self.count_replay(&report).await;
+                return Ok(*report);
+            }
         };
         let mode = StartMode::FullReplay { original_run_id: run_id.to_owned(), allow_steps };
         let start = Start { mode, ..Start::execute(FrozenPlan::clone(&plan), by) };
         let started = self.start_as(replay_run_id, start).await?;
         self.wait(&started.run_id).await?;
         let report = self.compare(run_id, &started.run_id).await?;
-        Ok(self.reported(report).await)
+        self.count_replay(&report).await;
+        Ok(report)
     }
 
-    /// The report about a full replay that has ended. It may be asked for again and again, so that whoever made the
-    /// replay passes it on to [`reported`](Self::reported), once.
+    /// The report about a full replay that has ended. It may be asked for again and again, and is not counted here.
     pub async fn compare(&self, original_run_id: &str, replay_run_id: &str) -> Result<Report, ReplayError> {
         let catalog = self.shared.catalog();
         let replay_id = replay_run_id.to_owned();
@@ -72,9 +77,9 @@ impl Executor {
         Ok(either(report.await?))
     }
 
-    /// Tells of a replay: to whoever counts, and in a trace (AOS-97, AOS-98).
-    pub async fn reported(&self, report: Report) -> Report {
-        self.shared.observer.replayed(&report);
+    /// Counts a replay, and tells of it in a trace (AOS-97, AOS-98). To be called once for every replay.
+    pub async fn count_replay(&self, report: &Report) {
+        self.shared.observer.replayed(report);
         // A report names its plan by the digest alone, and the index knows it by its name. Without it the rest is told.
         let summary = self.shared.runs.summary(&report.original_run_id).await.ok().flatten();
         tracing::info!(
@@ -88,7 +93,6 @@ impl Executor {
             verdict = %json!(report.verdict),
             "replayed"
         );
-        report
     }
 
     /// Reads a run that has ended, where blocking is allowed.

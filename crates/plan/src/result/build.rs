@@ -8,7 +8,7 @@ use macp_plan_core::cause::Cause;
 use macp_plan_core::cost::{self, Usage};
 use macp_plan_core::digest::Digest;
 use macp_plan_core::journal::{Body, BudgetTotals, LimiterVerdict, Output, StepFinished};
-use macp_plan_core::plan::FrozenPlan;
+use macp_plan_core::plan::{FrozenPlan, Step};
 use macp_plan_core::taxonomy;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
@@ -122,7 +122,8 @@ impl RunResult {
 
 /// Steps of the plan that have not begun.
 fn ahead(behavior: &Behavior, plan: &FrozenPlan) -> Vec<String> {
-    plan.plan.steps.iter().skip(behavior.steps.len()).map(|step| step.step_id.clone()).collect()
+    let begun = |step: &&Step| behavior.step(&step.step_id).is_some();
+    plan.plan.steps.iter().filter(|step| !begun(step)).map(|step| step.step_id.clone()).collect()
 }
 
 /// That a commitment took the place of the run's own, where the journal tells.

@@ -13,6 +13,7 @@
 //! logged, and the journal stands.
 
 pub mod binding;
+mod catch_up;
 mod executed;
 mod execution;
 mod extract;

@@ -1,5 +1,7 @@
 //! Documents: the JSON values a journal can carry, which are those with a canonical form and a bounded depth.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use macp_wire::canonical;
 use serde_json::Value;
 
@@ -14,7 +16,20 @@ pub(crate) fn read(text: &[u8]) -> Result<Value, Unfit> {
 /// The value that a journal will give back for this one: `3.0` is written and read again as `3`, and what happens to an
 /// output must not depend on whether it has been through the journal.
 pub(crate) fn settle(value: &Value) -> Result<Value, Unfit> {
-    canonical::parse(text(value)?.as_bytes()).map_err(Unfit::Unreadable)
+    let settled = canonical::parse(text(value)?.as_bytes()).map_err(Unfit::Unreadable)?;
+    canonical::check(&settled)?;
+    Ok(settled)
+}
+
+/// Puts a body that is no document into an output: as text, else as base64.
+pub(crate) fn put_text(output: &mut Value, body: &[u8]) {
+    match std::str::from_utf8(body) {
+        Ok(text) => output["body"] = Value::from(text),
+        Err(_not_text) => {
+            output["body"] = Value::Null;
+            output["body_base64"] = Value::from(STANDARD.encode(body));
+        }
+    }
 }
 
 /// The length of a document's canonical text.

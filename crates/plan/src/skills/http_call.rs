@@ -293,14 +293,7 @@ fn put_body(output: &mut Value, headers: &HeaderMap, body: &[u8]) -> Result<(), 
         },
         false => format!("its body is not JSON but `{declared}`"),
     };
-    match std::str::from_utf8(body) {
-        Ok(text) => output["body"] = Value::from(text),
-        Err(_not_text) => {
-            use base64::Engine as _;
-            output["body"] = Value::Null;
-            output["body_base64"] = Value::from(base64::engine::general_purpose::STANDARD.encode(body));
-        }
-    }
+    document::put_text(output, body);
     Err(problem)
 }
 

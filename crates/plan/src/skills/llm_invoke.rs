@@ -255,26 +255,11 @@ fn endpoint(settings: &LlmProvider) -> Result<Url, ProviderError> {
 fn observed(kind: LlmKind, provider: &str, model: &str, answer: Answer) -> Observation {
     let Answer { status, body, retry_after_ms, .. } = answer;
     let observation = match (status, body) {
-        (400.., body) => {
-            // The status decides; a body that was lost behind it only leaves the refusal less precise.
-            let body = body.ok();
-            let cause = llm_protocol::refusal(status, body.as_deref());
-            let reason = body.as_deref().and_then(llm_protocol::refusal_reason).map(|reason| format!(": {reason}"));
-            let told = format!("the provider {provider} answered {status}{}", reason.unwrap_or_default());
-            let observation = Observation::new(cause, told);
-            match body {
-                // A refusal that was read to its end and names no usage used nothing.
-                Some(body) => {
-                    let usage = llm_protocol::refusal_usage(kind, &body).unwrap_or_default();
-                    observation.with_usage(usage).with_output(kept(status, &body))
-                }
-                None => observation,
-            }
-        }
+        (400.., body) => refused(kind, provider, status, body.ok().as_deref()),
         (_, Err(fault)) => Observation::new(fault.cause, fault.message),
         (200..300, Ok(body)) => {
             let observation = replied(provider, model, llm_protocol::reply(kind, &body));
-            // What a provider withheld is not for us to keep.
+            // As with refusals, what was withheld is not kept.
             match observation.cause {
                 Cause::LlmInvalidResponse => observation.with_output(kept(status, &body)),
                 _ => observation,
@@ -288,10 +273,30 @@ fn observed(kind: LlmKind, provider: &str, model: &str, answer: Answer) -> Obser
     observation.with_retry_after_ms(retry_after_ms).with_detail("upstream_status", status)
 }
 
+/// The status decides; a body that was lost behind it only leaves the refusal less precise.
+fn refused(kind: LlmKind, provider: &str, status: u16, body: Option<&[u8]>) -> Observation {
+    let read: Value = body.and_then(|body| serde_json::from_slice(body).ok()).unwrap_or_default();
+    let cause = llm_protocol::refusal(status, &read);
+    let told = format!("the provider {provider} answered {status}");
+    let Some(body) = body else { return Observation::new(cause, told) };
+    // A refusal that was read to its end and names no usage used nothing.
+    let usage = llm_protocol::refusal_usage(kind, &read).unwrap_or_default();
+    // What a provider withheld is not for us to keep, nor what it says of it.
+    if cause == Cause::LlmContentFilter {
+        return Observation::new(cause, told).with_usage(usage);
+    }
+    let reason = llm_protocol::refusal_reason(&read).map(|reason| format!(": {reason}")).unwrap_or_default();
+    Observation::new(cause, format!("{told}{reason}")).with_usage(usage).with_output(kept(status, body))
+}
+
 /// What is kept of an answer that cannot be used, so that people can see why.
 fn kept(status: u16, body: &[u8]) -> Value {
-    let body = document::read(body).unwrap_or_else(|_unfit| String::from_utf8_lossy(body).into());
-    json!({"status_code": status, "body": body})
+    let mut kept = json!({"status_code": status});
+    match document::read(body) {
+        Ok(value) => kept["body"] = value,
+        Err(_unfit) => document::put_text(&mut kept, body),
+    }
+    kept
 }
 
 fn replied(provider: &str, asked: &str, reply: Result<Reply, &'static str>) -> Observation {

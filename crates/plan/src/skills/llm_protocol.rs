@@ -82,9 +82,8 @@ fn message((role, content): (&str, &str)) -> Value {
 }
 
 /// What a status of 400 or more means.
-pub(super) fn refusal(status: u16, body: Option<&[u8]>) -> Cause {
-    let body: Option<Value> = body.and_then(|body| serde_json::from_slice(body).ok());
-    let code = body.as_ref().and_then(|body| body.pointer("/error/code")).and_then(Value::as_str);
+pub(super) fn refusal(status: u16, body: &Value) -> Cause {
+    let code = body.pointer("/error/code").and_then(Value::as_str);
     match code {
         Some("content_filter" | "content_policy_violation") => Cause::LlmContentFilter,
         Some("insufficient_quota") => Cause::QuotaExceeded,
@@ -93,17 +92,15 @@ pub(super) fn refusal(status: u16, body: Option<&[u8]>) -> Cause {
 }
 
 /// What a refusal says to people. Nothing is decided by it.
-pub(super) fn refusal_reason(body: &[u8]) -> Option<String> {
-    let body: Value = serde_json::from_slice(body).ok()?;
+pub(super) fn refusal_reason(body: &Value) -> Option<String> {
     owned(body.pointer("/error/message"))
 }
 
 /// What a refusal says was used, if it says so.
-pub(super) fn refusal_usage(kind: LlmKind, body: &[u8]) -> Option<Usage> {
-    let body: Value = serde_json::from_slice(body).ok()?;
+pub(super) fn refusal_usage(kind: LlmKind, body: &Value) -> Option<Usage> {
     match kind {
-        LlmKind::OpenAi => usage(&body, "prompt_tokens", "completion_tokens"),
-        LlmKind::Anthropic => usage(&body, "input_tokens", "output_tokens"),
+        LlmKind::OpenAi => usage(body, "prompt_tokens", "completion_tokens"),
+        LlmKind::Anthropic => usage(body, "input_tokens", "output_tokens"),
     }
 }
 

@@ -6,6 +6,7 @@ mod control;
 mod decision;
 mod execution;
 mod faults;
+mod older;
 mod once;
 mod rejected;
 mod supersede;

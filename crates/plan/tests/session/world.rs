@@ -64,8 +64,9 @@ impl World {
             ExecutorSettings { shutdown_grace: Duration::from_millis(50), ..ExecutorSettings::default() };
         let secrets = Arc::new(Held::default());
         let executor = Executor::open(runs, Arc::new(registry), secrets, executor_settings, Arc::new(Unobserved));
-        executor.recover().await.unwrap();
         let session_runs = SessionRuns::open(engine.clone(), executor.clone(), settings);
+        session_runs.catch_up().await.unwrap();
+        executor.recover().await.unwrap();
         World { engine, executor, session_runs, skill }
     }
 

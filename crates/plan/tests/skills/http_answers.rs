@@ -68,6 +68,7 @@ async fn json_is_parsed_and_everything_else_is_text() {
     // What a journal could not carry, or would give back changed.
     assert_eq!(body_of(&json_type, r#"{"a":1,"a":2}"#).await, json!(r#"{"a":1,"a":2}"#));
     assert_eq!(body_of(&json_type, "[9007199254740993]").await, json!("[9007199254740993]"));
+    assert_eq!(body_of(&json_type, "[1e17]").await, json!("[1e17]"), "it would be written as such an integer");
     assert_eq!(body_of(&json_type, "[3.0]").await.to_string(), "[3]");
     let deep = format!("{}{}", "[".repeat(101), "]".repeat(101));
     assert_eq!(body_of(&json_type, &deep).await, json!(deep));

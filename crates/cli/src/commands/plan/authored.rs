@@ -53,6 +53,10 @@ impl PinArgs {
         })
     }
 
+    pub(super) fn names_a_card(&self) -> bool {
+        self.card.is_some()
+    }
+
     /// Whether anything is asked for that a server decides by itself.
     pub(super) fn is_empty(&self) -> bool {
         self.taxonomy.is_none() && self.card.is_none() && !self.pin_builds && self.profile.is_none()
@@ -78,6 +82,9 @@ pub(crate) fn frozen_text(path: &Path) -> anyhow::Result<String> {
     let bytes = read(path)?;
     match FrozenPlan::parse(&bytes) {
         Ok(plan) => Ok(plan.text()),
+        Err(PlanError::Findings(_)) if path == Path::new("-") => Err(anyhow!(
+            "the text on stdin is no frozen plan; `macp plan freeze` makes one, `macp plan lint` says what is wrong"
+        )),
         Err(PlanError::Findings(_)) => {
             let path = path.display();
             Err(anyhow!(

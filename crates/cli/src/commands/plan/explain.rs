@@ -7,7 +7,7 @@ use macp_plan::store::RunId;
 use macp_plan_core::dry_run::{Estimate, StepEstimate, dry_run};
 use macp_plan_core::effect::Idempotency;
 use macp_plan_core::journal::{REVISION, RunMode, RunStart};
-use macp_plan_core::plan::{FrozenPlan, OnError, Step};
+use macp_plan_core::plan::{Aliases, FrozenPlan, OnError, Step};
 use macp_plan_core::skill::Catalog;
 use serde_json::json;
 
@@ -42,9 +42,10 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<Finding> {
         return Ok(Finding::Positive);
     }
     heading(&plan, is_frozen, output)?;
+    let aliases = plan.plan.aliases();
     for (position, (step, estimate)) in plan.plan.steps.iter().zip(&estimate.steps).enumerate() {
         output.line("")?;
-        explain(position + 1, step, estimate, output)?;
+        explain(position + 1, step, (estimate, &aliases), output)?;
     }
     output.line("")?;
     totals(&estimate, output)?;
@@ -93,7 +94,12 @@ fn heading(plan: &FrozenPlan, is_frozen: bool, output: &Output) -> anyhow::Resul
     line(output, "pins", clean(&format!("taxonomy {}, rate card {}", pins.taxonomy_version, pins.rate_card.id)))
 }
 
-fn explain(number: usize, step: &Step, estimate: &StepEstimate, output: &Output) -> anyhow::Result<()> {
+fn explain(
+    number: usize,
+    step: &Step,
+    (estimate, aliases): (&StepEstimate, &Aliases),
+    output: &Output,
+) -> anyhow::Result<()> {
     let name = output.paint(Paint::Bold, clean(&step.step_id));
     output.line(format!("{number}. {name}  {}@{}", clean(&step.skill_id), clean(&step.skill_version)))?;
     if let Some(description) = &step.description {
@@ -106,7 +112,7 @@ fn explain(number: usize, step: &Step, estimate: &StepEstimate, output: &Output)
     if !estimate.depends_on.is_empty() {
         line(output, "   uses", format!("the output of {}", clean(&estimate.depends_on.join(", "))))?;
     }
-    line(output, "   attempts", attempts(step, estimate))?;
+    line(output, "   attempts", attempts(step, estimate, aliases))?;
     let high = estimate.cost_high_microcents.map_or_else(|| "no bound".to_owned(), cents);
     line(output, "   cost", format!("{} if all goes well, at most {high}", cents(estimate.cost_low_microcents)))?;
     match step.on_error {
@@ -127,12 +133,12 @@ fn explain(number: usize, step: &Step, estimate: &StepEstimate, output: &Output)
     Ok(())
 }
 
-fn attempts(step: &Step, estimate: &StepEstimate) -> String {
+fn attempts(step: &Step, estimate: &StepEstimate, aliases: &Aliases) -> String {
     let each = span(estimate.timeout_ms);
     if estimate.attempts_max == 1 {
         return format!("one, of at most {each}");
     }
-    let codes = step.retry_policy.retryable_codes.iter().map(|code| spelt(code, &step.retry_policy.aliases));
+    let codes = step.retry_policy.retryable_codes.iter().map(|code| spelt(code, Some(&step.step_id), aliases));
     let codes = clean(&codes.collect::<Vec<_>>().join(", "));
     let wait = span(estimate.wait_ms_max);
     format!("up to {} of at most {each}, {wait} of waits between them; again after {codes}", estimate.attempts_max)

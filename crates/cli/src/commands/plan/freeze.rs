@@ -8,7 +8,7 @@ use macp_plan::registry::Registry;
 use macp_plan_core::lint::lint;
 use macp_plan_core::plan::FrozenPlan;
 use macp_plan_core::rate_card::{self, RateCard};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::authored::{self, PinArgs};
 use super::{CatalogArgs, findings, keep};
@@ -54,7 +54,7 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
         Ok(freezing) => freezing,
         Err(found) => return findings::refuse(&found, "not frozen", &findings::tally(&found), output),
     };
-    note_unused_cards(&freezing.plan, &registry, output);
+    note_unused_cards(args, &text, &registry, output);
     // The notes of freezing are among them. Whoever freezes without having asked before hears of the rest too.
     let advice = lint(&text, &registry, &options);
     let text = format!("{}\n", freezing.plan.text());
@@ -77,11 +77,14 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
 }
 
 /// To make a card known does not pin it, which whoever named its file may have meant.
-fn note_unused_cards(plan: &FrozenPlan, registry: &Registry, output: &Output) {
-    let pinned = plan.plan.pins.rate_card.id.as_str();
+fn note_unused_cards(args: &Args, authored: &[u8], registry: &Registry, output: &Output) {
+    let named = |plan: Value| plan.pointer("/pins/rate_card").is_some();
+    if args.pins.names_a_card() || output.is_json() || serde_json::from_slice(authored).is_ok_and(named) {
+        return;
+    }
     let known = registry.rate_cards().map(RateCard::id).filter(|id| *id != rate_card::BUILTIN_ID);
     let known: Vec<&str> = known.collect();
-    if pinned == rate_card::BUILTIN_ID && !known.is_empty() {
+    if !known.is_empty() {
         let known = known.join("`, `");
         output.note(clean(&format!("note: the built-in rate card is pinned; --card ID pins another: `{known}`")));
     }

@@ -7,13 +7,14 @@ use indicatif::ProgressBar;
 use macp_client::{Client, Error};
 use macp_plan::result::RunResult;
 use macp_plan_core::journal::{Body, Entry};
+use macp_plan_core::plan::Aliases;
 use macp_wire::plan::v1::JournalEntry;
 
 use super::source;
 use crate::money::{cents, span};
 use crate::output::{Output, Paint};
 use crate::progress;
-use crate::text::clean;
+use crate::text::{clean, spelt};
 
 /// How long to wait before connecting again: short at first, since most restarts are.
 const RETRY_MIN: Duration = Duration::from_millis(200);
@@ -78,20 +79,26 @@ async fn follow_once(client: &Client, run_id: &str, next: &mut u64, follower: &m
 /// Tells people how a run gets on: a line for every step and retry, and a bar over the steps.
 pub(super) struct Progress<'a> {
     output: &'a Output,
+    aliases: Aliases,
     bar: ProgressBar,
     /// Where the current attempt stands, for the bar.
     failed: Option<String>,
 }
 
 impl<'a> Progress<'a> {
-    pub(super) fn new(output: &'a Output, steps_total: u64) -> Progress<'a> {
+    pub(super) fn new(output: &'a Output, steps_total: u64, aliases: Aliases) -> Progress<'a> {
         let bar = progress::bar(Some(steps_total), "running");
         bar.enable_steady_tick(Duration::from_millis(100));
-        Progress { output, bar, failed: None }
+        Progress { output, aliases, bar, failed: None }
     }
 
     pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
+    }
+
+    /// A code as it is told.
+    fn told(&self, code: &str, step_id: &str) -> String {
+        clean(&spelt(code, Some(step_id), &self.aliases))
     }
 
     fn line(&self, text: &str) -> anyhow::Result<()> {
@@ -111,7 +118,7 @@ impl Follower for Progress<'_> {
             Body::RetryScheduled { step_id, next_attempt, backoff_ms } => {
                 let code = self.failed.take().unwrap_or_default();
                 let mark = self.output.paint(Paint::Warn, "↻");
-                let (step, code, wait) = (clean(step_id), clean(&code), span(*backoff_ms));
+                let (step, code, wait) = (clean(step_id), self.told(&code, step_id), span(*backoff_ms));
                 self.line(&format!("  {mark} {step}  {code}; attempt {next_attempt} in {wait}"))?;
             }
             Body::StepFinished(step) => {
@@ -119,7 +126,8 @@ impl Follower for Progress<'_> {
                     true => self.output.paint(Paint::Good, "✓"),
                     false => self.output.paint(Paint::Bad, "✗"),
                 };
-                let (name, code, cost) = (clean(&step.step_id), clean(&step.code), cents(step.cost_microcents));
+                let (name, code) = (clean(&step.step_id), self.told(&step.code, &step.step_id));
+                let cost = cents(step.cost_microcents);
                 self.line(&format!("  {mark} {name}  {code}  {cost}"))?;
                 self.bar.inc(1);
             }

@@ -1,9 +1,8 @@
 //! Entries of a journal as people read them.
 
-use std::collections::BTreeMap;
-
 use macp_plan_core::budget::Breach;
 use macp_plan_core::journal::{Body, BudgetAlert, Class, DedupeVerdict, Entry, LimiterVerdict};
+use macp_plan_core::plan::Aliases;
 use serde_json::Value;
 
 use crate::money::{cents, span};
@@ -24,7 +23,7 @@ pub(super) const COLUMNS: &[Column] = &[
 const DETAIL_CHARACTERS_MAX: usize = 96;
 
 /// An entry as a row; codes also as the author of the plan wrote them.
-pub(super) fn row(entry: &Entry, aliases: &BTreeMap<String, String>) -> Vec<Cell> {
+pub(super) fn row(entry: &Entry, aliases: &Aliases) -> Vec<Cell> {
     let class = match entry.body.class() {
         Class::Input => Cell::painted(Paint::Name, "input"),
         Class::Decision => Cell::painted(Paint::Faint, "decision"),
@@ -40,13 +39,14 @@ pub(super) fn row(entry: &Entry, aliases: &BTreeMap<String, String>) -> Vec<Cell
 }
 
 /// What an entry says, in a few words.
-fn detail(body: &Body, aliases: &BTreeMap<String, String>) -> String {
-    let spelt = |code: &str| spelt(code, aliases);
+fn detail(body: &Body, aliases: &Aliases) -> String {
+    let of_step = |code: &str, step_id: Option<&str>| spelt(code, step_id, aliases);
+    let spelt = |code: &str| of_step(code, body.step_id());
     match body {
         Body::RunStarted(start) => format!("plan {} {} epoch {}", start.plan_id, start.plan_hash, start.epoch),
         Body::Admission(admission) => match &admission.code {
             _ if admission.admitted => "admitted".to_owned(),
-            Some(code) => format!("refused: {}", spelt(code)),
+            Some(code) => format!("refused: {code}"),
             None => "refused".to_owned(),
         },
         Body::StepStarted { request_digest, .. } => match request_digest {
@@ -100,7 +100,8 @@ fn detail(body: &Body, aliases: &BTreeMap<String, String>) -> String {
         }
         Body::RunFinished(run) => {
             let status = compact(&serde_json::to_value(run.status).unwrap_or_default());
-            let (code, cost) = (spelt(&run.final_code), cents(run.total_cost_microcents));
+            let step_id = run.stop.as_ref().and_then(|stop| stop.step_id.as_deref());
+            let (code, cost) = (of_step(&run.final_code, step_id), cents(run.total_cost_microcents));
             format!("{status} {code}, {cost}, {}", run.behavior_digest)
         }
     }

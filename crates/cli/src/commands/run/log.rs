@@ -25,12 +25,16 @@ pub(crate) struct Args {
     step: Option<String>,
 }
 
+/// Steps named in a message.
+const STEPS_TOLD_MAX: usize = 8;
+
 pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
     let recorded = args.run.place().load().await?;
     let steps = || recorded.plan.plan.steps.iter().map(|step| step.step_id.as_str());
     if let Some(step) = args.step.as_deref().filter(|step| !steps().any(|known| known == *step)) {
-        let known = steps().collect::<Vec<_>>().join("`, `");
-        return misused(anyhow!("the plan has no step `{step}`; it has `{known}`"), output);
+        let more = if steps().nth(STEPS_TOLD_MAX).is_some() { ", …" } else { "" };
+        let known = steps().take(STEPS_TOLD_MAX).collect::<Vec<_>>().join("`, `");
+        return misused(anyhow!("the plan has no step `{step}`; it has `{known}`{more}"), output);
     }
     let wanted = |step_id: Option<&str>| args.step.as_deref().is_none_or(|wanted| step_id == Some(wanted));
     let aliases = recorded.plan.plan.aliases();

@@ -1,10 +1,8 @@
 //! The result of a run on one screen.
 
-use std::collections::BTreeMap;
-
 use macp_plan::result::{AtWork, Doing, RunResult, StepResult};
 use macp_plan::session::execution_session_id;
-use macp_plan_core::plan::StepStatus;
+use macp_plan_core::plan::{Aliases, StepStatus};
 
 use super::fold::{Row, fold};
 use super::summary::{status_paint, status_word};
@@ -120,7 +118,9 @@ pub(super) fn show_outputs(result: &RunResult, output: &Output) -> anyhow::Resul
 
 fn heading(result: &RunResult, output: &Output) -> anyhow::Result<()> {
     line(output, "run", output.paint(Paint::Bold, clean(&result.run_id)))?;
-    let code = result.final_code.as_deref().map(|code| format!("  {}", clean(code))).unwrap_or_default();
+    let of_step = result.stop.as_ref().and_then(|stop| stop.step_id.as_deref());
+    let code = result.final_code.as_deref().map(|code| clean(&spelt(code, of_step, &result.aliases)));
+    let code = code.map(|code| format!("  {code}")).unwrap_or_default();
     line(
         output,
         "status",
@@ -155,7 +155,7 @@ fn heading(result: &RunResult, output: &Output) -> anyhow::Result<()> {
     }
 }
 
-fn row(step: &StepResult, aliases: &BTreeMap<String, String>) -> Vec<Cell> {
+fn row(step: &StepResult, aliases: &Aliases) -> Vec<Cell> {
     let outcome = &step.outcome;
     let status = match outcome.status {
         StepStatus::Success => Cell::painted(Paint::Good, "success"),
@@ -166,7 +166,7 @@ fn row(step: &StepResult, aliases: &BTreeMap<String, String>) -> Vec<Cell> {
     vec![
         Cell::painted(Paint::Bold, clean(&step.step_id)),
         status,
-        clean(&spelt(&step.final_code, aliases)).into(),
+        clean(&spelt(&step.final_code, Some(&step.step_id), aliases)).into(),
         step.attempts.len().to_string().into(),
         step.retry_count.to_string().into(),
         cents(outcome.cost_microcents).into(),
@@ -176,7 +176,7 @@ fn row(step: &StepResult, aliases: &BTreeMap<String, String>) -> Vec<Cell> {
 }
 
 /// The step under way: what is known of it so far.
-fn at_work(at_work: &AtWork, aliases: &BTreeMap<String, String>) -> Vec<Cell> {
+fn at_work(at_work: &AtWork, aliases: &Aliases) -> Vec<Cell> {
     let doing = match at_work.doing {
         Doing::Calling => "calling",
         Doing::Waiting => "waiting",
@@ -188,7 +188,11 @@ fn at_work(at_work: &AtWork, aliases: &BTreeMap<String, String>) -> Vec<Cell> {
     vec![
         Cell::painted(Paint::Bold, clean(&at_work.step_id)),
         Cell::painted(Paint::Name, doing),
-        at_work.attempt_codes.last().map_or_else(|| "-".to_owned(), |code| clean(&spelt(code, aliases))).into(),
+        at_work
+            .attempt_codes
+            .last()
+            .map_or_else(|| "-".to_owned(), |code| clean(&spelt(code, Some(&at_work.step_id), aliases)))
+            .into(),
         attempts.to_string().into(),
         attempts.saturating_sub(1).to_string().into(),
         cents(at_work.cost_microcents).into(),

@@ -10,6 +10,7 @@ use macp_wire::plan::v1::StartRunRequest;
 use macp_wire::plan::v1::start_run_request::Source;
 use serde_json::json;
 
+use super::source::read_result;
 use super::{follow, refused, result};
 use crate::Finding;
 use crate::commands::plan::frozen_text;
@@ -128,8 +129,10 @@ async fn start(request: StartRunRequest, how: HowArgs, output: &Output) -> anyho
 
 /// Follows a run and prints what came of it.
 pub(super) async fn to_the_end(client: &Client, run_id: &str, output: &Output) -> anyhow::Result<Finding> {
-    let steps_total = client.get_run(run_id).await?.summary.map(|summary| summary.steps_total).unwrap_or_default();
-    let mut progress = follow::Progress::new(output, steps_total.into());
+    let begun = client.get_run(run_id).await?;
+    let steps_total = begun.summary.map(|summary| summary.steps_total).unwrap_or_default();
+    let aliases = read_result(&begun.result_json)?.aliases;
+    let mut progress = follow::Progress::new(output, steps_total.into(), aliases);
     let followed = follow::follow(client, run_id, 0, &mut progress).await;
     progress.finish();
     followed?;

@@ -1,9 +1,8 @@
 //! `macp run watch`.
 
-use std::collections::BTreeMap;
-
 use macp_plan::store::Status;
 use macp_plan_core::journal::Entry;
+use macp_plan_core::plan::Aliases;
 use macp_wire::plan::v1::JournalEntry;
 use serde_json::Value;
 
@@ -31,7 +30,10 @@ pub(crate) struct Args {
 
 pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding> {
     let client = args.server.connect().await?;
-    let aliases = follow::result(&client, &args.run).await?.aliases;
+    let aliases = match output.is_json() {
+        true => Aliases::default(),
+        false => follow::result(&client, &args.run).await?.aliases,
+    };
     let mut rows = Rows { output, table: Table::new(journal::COLUMNS), aliases };
     if !output.is_json() {
         output.line(rows.table.header(output))?;
@@ -55,7 +57,7 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
 struct Rows<'a> {
     output: &'a Output,
     table: Table,
-    aliases: BTreeMap<String, String>,
+    aliases: Aliases,
 }
 
 impl Follower for Rows<'_> {

@@ -1,14 +1,14 @@
 //! Why a run stopped and what to do about it, in words.
 
-use std::collections::BTreeMap;
-
 use macp_plan::result::{AtWork, Cancelled, Doing, RunResult, Settled, StepResult};
 use macp_plan::store::{Outcome, Status};
-use macp_plan_core::journal::{BudgetAlert, EFFECT, EFFECT_UNKNOWN, RefusedCheck, RunMode, Stop, StopReason};
+use macp_plan_core::journal::{BudgetAlert, RefusedCheck, RunMode, Stop, StopReason};
+use macp_plan_core::plan::Aliases;
 use macp_plan_core::taxonomy;
 use serde_json::Value;
 
-use super::going_on::{is_in_doubt_elsewhere, retry};
+use super::doubt::{is_in_doubt_elsewhere, is_settled, is_unknown, step, unknown};
+use super::retry_advice::retry;
 use crate::money::{cents, span};
 use crate::text::{count, spelt};
 
@@ -57,9 +57,10 @@ fn outcome(result: &RunResult) -> Vec<String> {
 }
 
 /// What the step under way does.
-fn at_work(at_work: &AtWork, aliases: &BTreeMap<String, String>) -> String {
+fn at_work(at_work: &AtWork, aliases: &Aliases) -> String {
     let AtWork { step_id, attempt, attempt_codes, .. } = at_work;
-    let after = attempt_codes.last().map(|code| format!(" after {}", spelt(code, aliases))).unwrap_or_default();
+    let after =
+        attempt_codes.last().map(|code| format!(" after {}", spelt(code, Some(step_id), aliases))).unwrap_or_default();
     let to = at_work.target.as_ref().map(|target| format!(" to {target}")).unwrap_or_default();
     match at_work.doing {
         Doing::Calling => {
@@ -168,19 +169,6 @@ fn in_doubt(result: &RunResult, stop: &Stop) -> Vec<String> {
     told
 }
 
-pub(super) fn is_settled(result: &RunResult, step_id: &str) -> bool {
-    result.settled.iter().any(|settled| settled.step_id == step_id)
-}
-
-/// Steps whose effect may have taken place although they failed.
-pub(super) fn unknown(result: &RunResult) -> impl Iterator<Item = &StepResult> {
-    result.steps.iter().filter(|step| is_unknown(step))
-}
-
-fn is_unknown(step: &StepResult) -> bool {
-    step.outcome.details.get(EFFECT).and_then(Value::as_str) == Some(EFFECT_UNKNOWN)
-}
-
 /// Steps that failed although their effect may have taken place, but for the one whose answer is lost, and for those of
 /// which somebody has said what became of them.
 fn in_doubt_besides(result: &RunResult) -> Vec<String> {
@@ -283,7 +271,7 @@ fn stopped(result: &RunResult, stop: &Stop) -> Vec<String> {
     let step = step(result, step_id);
     let attempts = step.map(|step| step.attempts.len() as u64).unwrap_or_default();
     let after = if attempts > 1 { format!(" after {attempts} attempts") } else { String::new() };
-    let code = spelt(&stop.code, &result.aliases);
+    let code = spelt(&stop.code, stop.step_id.as_deref(), &result.aliases);
     let mut told = vec![format!("Step {step_id} ended with {code}{after}, which stopped the run.")];
     let explanation = taxonomy::explain(&stop.code);
     told.extend(step.and_then(refused_for));
@@ -309,19 +297,15 @@ fn refused_for(step: &StepResult) -> Option<String> {
     })
 }
 
-pub(super) fn step<'a>(result: &'a RunResult, step_id: &str) -> Option<&'a StepResult> {
-    result.steps.iter().find(|step| step.step_id == step_id)
-}
-
 /// The attempts of a step on one line: `s1: ERR_HTTP_503, 120 ms later OK_HTTP_CALL`.
-pub(super) fn narrate(step: &StepResult, aliases: &BTreeMap<String, String>) -> String {
+pub(super) fn narrate(step: &StepResult, aliases: &Aliases) -> String {
     let mut text = format!("{}: ", step.step_id);
     let mut wait = None;
     for attempt in &step.attempts {
         if let Some(ms) = wait {
             text.push_str(&format!(", {} later ", span(ms)));
         }
-        text.push_str(&spelt(&attempt.code, aliases));
+        text.push_str(&spelt(&attempt.code, Some(&step.step_id), aliases));
         wait = attempt.backoff_ms.or(Some(0));
     }
     text

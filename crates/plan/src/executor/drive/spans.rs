@@ -17,6 +17,8 @@ pub(in crate::executor) fn of_run(start: &RunStart) -> Span {
         run_id = start.run_id,
         plan_id = start.plan_id,
         plan_hash = %start.plan_hash,
+        session_id = start.session.as_ref().map(|session| session.session_id.as_str()),
+        epoch = start.epoch,
         replay_mode = start.original_run_id.is_some().then_some("full_replay"),
         original_run_id = start.original_run_id,
     )

@@ -7,10 +7,7 @@ use macp_plan_core::journal::RunMode;
 use macp_plan_core::plan::StepStatus;
 use serde_json::Value;
 
-use super::why::{is_settled, step, unknown};
-
-/// The code of a step whose effect is another's.
-const CONFLICT: &str = "ERR_IDEMPOTENCY_CONFLICT";
+use super::doubt::{CONFLICT, is_in_doubt_elsewhere, is_settled, step, unknown};
 
 /// The code of a step that was not paid for.
 const OVER_BUDGET: &str = "ERR_BUDGET_EXCEEDED";
@@ -18,17 +15,15 @@ const OVER_BUDGET: &str = "ERR_BUDGET_EXCEEDED";
 /// The code of a step whose parameters make no sense.
 const INVALID: &str = "ERR_VALIDATION_FAILED";
 
-/// Whether a step was not called because another run may have brought its effect about. What is to be done is said with
-/// it, and is not what to do about an effect that was claimed for another request.
-pub(super) fn is_in_doubt_elsewhere(step: &StepResult) -> bool {
-    step.final_code == CONFLICT && step.outcome.message.contains("`macp run resolve ")
-}
-
 /// Whether a step that stopped a run would do so again, whatever happens meanwhile: its effect belongs to another
 /// request, an output that is there lacks what it asks for or holds what must not be sent on, no budget is large enough
 /// for it, or it makes the same of the same.
 fn is_hopeless(result: &RunResult, stopped: &StepResult) -> bool {
-    if stopped.outcome.details.contains_key(SECRET_WITHHELD) || is_beyond_limit(stopped) {
+    // What failed is called again, and may answer otherwise; all else is taken over as it is.
+    let is_taken_over =
+        |step: &StepResult| step.step_id == stopped.step_id || step.outcome.status != StepStatus::Failure;
+    let is_withheld = stopped.outcome.details.contains_key(SECRET_WITHHELD);
+    if is_withheld && result.steps.iter().all(is_taken_over) || is_beyond_limit(stopped) {
         return true;
     }
     if stopped.final_code == INVALID && stopped.outcome.metadata.skill_id == json_transform::ID {
@@ -49,7 +44,8 @@ fn is_hopeless(result: &RunResult, stopped: &StepResult) -> bool {
 /// Whether a step may cost more than the limit that stopped it, be nothing spent before it.
 fn is_beyond_limit(stopped: &StepResult) -> bool {
     let amount = |name: &str| stopped.outcome.details.get(name).and_then(Value::as_u64);
-    stopped.final_code == OVER_BUDGET && amount("required") > amount("limit")
+    let is_beyond = |(required, limit)| required > limit;
+    stopped.final_code == OVER_BUDGET && amount("required").zip(amount("limit")).is_some_and(is_beyond)
 }
 
 /// How to go on, if there is a way that works.

@@ -1,0 +1,127 @@
+//! Brings journals up to what their execution sessions report (AOS-113, AOS-114). A store of runs that was put back
+//! from an older copy does not know what was done since, and what was done must not be done again: its results are
+//! taken from the session.
+
+use macp_ledger::ReadError;
+use macp_plan_core::journal::{Body, seal};
+
+use super::reported::{NotAReport, Reported, reported};
+use super::{SessionRuns, blocking, execution_session_id};
+use crate::store::{JournalError, Run, StoreError};
+
+/// Unfinished runs looked at at a time.
+const PAGE: usize = 256;
+
+/// Entries taken over in one write.
+const ENTRIES_AT_ONCE: usize = 256;
+
+/// Why what a session reports cannot be taken into the journal.
+#[derive(Debug, thiserror::Error)]
+enum Apart {
+    #[error("some of them were too long for a message, so that the session has their hash alone")]
+    ByDigest,
+    #[error("they do not go on where the journal ends")]
+    Other,
+    #[error("{0}")]
+    Refused(JournalError),
+}
+
+impl SessionRuns {
+    /// Takes into the journals of unfinished runs what their sessions report beyond them. A run of which that cannot be
+    /// done is held: nobody goes on with it. Call it before [`Executor::recover`](crate::executor::Executor::recover).
+    pub async fn catch_up(&self) -> Result<(), StoreError> {
+        if !self.shared.settings.execution.enabled {
+            return Ok(());
+        }
+        let mut after = None;
+        loop {
+            let page = self.runs().open_runs(after, PAGE).await?;
+            for run_id in &page {
+                self.catch_up_with(run_id).await?;
+            }
+            match page.last() {
+                Some(last) if page.len() == PAGE => after = Some(last.to_string()),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    async fn catch_up_with(&self, run_id: &str) -> Result<(), StoreError> {
+        let is_of_session = self.runs().summary(run_id).await?.is_some_and(|summary| summary.session_id.is_some());
+        let Some(report) = (if is_of_session { self.report_of(run_id).await? } else { None }) else {
+            return Ok(());
+        };
+        // Whoever goes on with a damaged run finds that out, and says so.
+        let Ok(Some(run)) = self.runs().load(run_id).await else {
+            return Ok(());
+        };
+        let (known, told) = (run.entries.len(), report.next_seq);
+        if u64::try_from(known).is_ok_and(|known| told <= known) {
+            return Ok(());
+        }
+        match self.take_over(&run, &report).await {
+            Ok(()) => {
+                tracing::warn!(
+                    run = run_id,
+                    known,
+                    told,
+                    "the journal lacked entries that its session reports; they are taken over"
+                );
+            }
+            Err(Apart::Refused(JournalError::Store(error))) => return Err(error),
+            Err(apart) => {
+                let session = execution_session_id(run_id);
+                let why = format!(
+                    "its journal has {known} entries, its session {session} reports {told}, and {apart}: the store of \
+                     runs is older than what was done"
+                );
+                tracing::error!(run = run_id, why, "the run is held, so that nothing is done twice");
+                self.shared.executor.hold(run_id, why);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the session of a run reports, if that session is the executor's.
+    async fn report_of(&self, run_id: &str) -> Result<Option<Reported>, StoreError> {
+        let session_id = execution_session_id(run_id);
+        let found = blocking(self.shared.engine.store(), move |store| match reported(store, &session_id) {
+            Err(NotAReport::History(ReadError::Failure(failure))) => Err(StoreError::from(failure)),
+            found => Ok(found),
+        });
+        Ok(match found.await? {
+            Ok(report) => report.filter(|report| report.initiator == self.shared.settings.execution.identity),
+            Err(error) => {
+                tracing::warn!(run = run_id, %error, "what the run's session reports cannot be told");
+                None
+            }
+        })
+    }
+
+    async fn take_over(&self, run: &Run, report: &Reported) -> Result<(), Apart> {
+        let bodies = beyond(run, report)?;
+        let mut journal = self.runs().resume(run).map_err(Apart::Refused)?;
+        for bodies in bodies.chunks(ENTRIES_AT_ONCE) {
+            journal.append(bodies.to_vec()).await.map_err(Apart::Refused)?;
+        }
+        Ok(())
+    }
+}
+
+/// The entries of a report beyond a journal, if they go on where it ends.
+fn beyond(run: &Run, report: &Reported) -> Result<Vec<Body>, Apart> {
+    let entries = report.entries.as_ref().ok_or(Apart::ByDigest)?;
+    let (before, beyond) = entries.split_at_checked(run.entries.len()).ok_or(Apart::Other)?;
+    let mut head = run.entries.last().map(|last| last.hash.to_string());
+    if before.last().map(|(_, hash, _)| hash) != head.as_ref() {
+        return Err(Apart::Other);
+    }
+    let mut bodies = Vec::with_capacity(beyond.len());
+    for (_, hash, entry) in beyond {
+        // Written once more, an entry must be the one that was reported.
+        let sealed = seal(head.as_deref(), entry).ok().filter(|(_, sealed)| sealed == hash).ok_or(Apart::Other)?;
+        head = Some(sealed.1);
+        bodies.push(entry.body.clone());
+    }
+    Ok(bodies)
+}
