@@ -231,6 +231,18 @@ fn codes_and_skills_explain_themselves() {
     let declared = macp(&["--json", "plan", "skills", "http_call@1.2.0"]).exits(0).value();
     assert_eq!(declared["idempotency"], "per_call");
     macp(&["plan", "skills", "http_call@0.0.1"]).exits(1);
+
+    // What a skill promised before can be held against what it promises now.
+    let place = tempfile::tempdir().unwrap();
+    let mut earlier = declared.clone();
+    let same = written(place.path(), "same.json", &declared);
+    assert!(macp(&["plan", "skills", "http_call", "--diff", text(&same)]).exits(0).stdout.starts_with("SAME"));
+    earlier["retry"]["max_retries"] = json!(77);
+    let earlier = written(place.path(), "earlier.json", &earlier);
+    let told = macp(&["plan", "skills", "http_call", "--diff", text(&earlier)]).exits(1).stdout;
+    assert!(told.contains("/retry/max_retries: 77 became") && told.contains("DIFFERENT: 1 difference"), "{told}");
+    let told = macp(&["--json", "plan", "skills", "http_call", "--diff", text(&earlier)]).exits(1).value();
+    assert_eq!((&told["same"], &told["differences"][0]["before"]), (&json!(false), &json!(77)));
 }
 
 const DOCUMENT: &str = include_str!("../../../../docs/PLANS.md");

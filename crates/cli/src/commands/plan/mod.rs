@@ -9,6 +9,7 @@ mod freeze;
 mod hash;
 mod keep;
 mod lint;
+mod skill_diff;
 mod skills;
 mod taxonomy;
 

@@ -1,10 +1,12 @@
 //! `macp plan skills`.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, bail};
 use macp_plan_core::skill::SkillMetadata;
 use serde_json::{Value, json};
 
-use super::CatalogArgs;
+use super::{CatalogArgs, skill_diff};
 use crate::Finding;
 use crate::output::{Output, Paint};
 use crate::remote::ServerArgs;
@@ -21,6 +23,10 @@ pub(crate) struct Args {
     /// Print what this skill declares, as http_call or http_call@1.2.0
     #[arg(value_name = "ID[@VERSION]")]
     skill: Option<String>,
+    /// Compare it with what it declared before: a file written by `macp --json plan skills ID`. The exit code is 1 if
+    /// something differs
+    #[arg(long, value_name = "FILE", requires = "skill")]
+    diff: Option<PathBuf>,
     /// Ask a server which skills it offers
     #[arg(long)]
     live: bool,
@@ -44,6 +50,9 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
         None => list(&if args.live { live(args).await? } else { built_in(args)? }, output)?,
         Some(named) => {
             let metadata = if args.live { describe_live(args, named).await? } else { describe(args, named)? };
+            if let Some(before) = &args.diff {
+                return skill_diff::show(&skill_diff::read(before)?, &metadata, output);
+            }
             if output.is_json() { output.value(&metadata)? } else { output.line(format!("{metadata:#}"))? }
         }
     }
