@@ -7,6 +7,7 @@
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
 /// The largest integer that has an exact neighbour on either side in the numbers of JSON: 2^53 - 1.
@@ -24,7 +25,26 @@ pub enum Error {
 /// The canonical text of a value.
 pub fn to_string(value: &Value) -> Result<String, Error> {
     check(value)?;
+    // Most values are plain, and to write them as they are is much quicker.
+    if is_plain(value) {
+        return Ok(serde_json::to_string(value)?);
+    }
     Ok(serde_json_canonicalizer::to_string(value)?)
+}
+
+/// Whether serde_json writes a value as RFC 8785 wants it. Blanks, escapes and integers are the same in both; what may
+/// differ are numbers with a fraction or an exponent, and the order of members: bytes sort ASCII as UTF-16 does, and not
+/// every map of serde_json is sorted.
+fn is_plain(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => !number.is_f64(),
+        Value::Array(elements) => elements.iter().all(is_plain),
+        Value::Object(members) => {
+            let names = members.keys();
+            names.clone().all(|name| name.is_ascii()) && names.is_sorted() && members.values().all(is_plain)
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => true,
+    }
 }
 
 /// Reads a JSON text, canonical or not; a key given twice in one object is an error. No error text quotes the input.
@@ -130,10 +150,10 @@ impl<'de> Visitor<'de> for Strict {
         let inside = self.inside()?;
         let mut members = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            if members.contains_key(&key) {
+            let Entry::Vacant(place) = members.entry(key) else {
                 return Err(A::Error::custom("a key is given twice"));
-            }
-            members.insert(key, entries.next_value_seed(inside)?);
+            };
+            place.insert(entries.next_value_seed(inside)?);
         }
         Ok(Value::Object(members))
     }
@@ -141,7 +161,47 @@ impl<'de> Visitor<'de> for Strict {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Any value, with what sets canonical JSON apart in it: fractions, and names beyond ASCII and beyond U+FFFF.
+    fn values() -> impl Strategy<Value = Value> {
+        let text = || prop_oneof![".{0,6}", "[\\x00-\\x7f]{0,6}", "[a-c\u{fb33}\u{1f600}]{0,3}"];
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(|number| Value::from(number >> 11)),
+            any::<f64>().prop_map(Value::from),
+            text().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 40, 6, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+                prop::collection::btree_map(text(), inner, 0..6)
+                    .prop_map(|members| Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        /// The short way and the long one write the same.
+        #[test]
+        fn what_is_plain_is_written_as_the_canonical_form(value in values()) {
+            let canonical = serde_json_canonicalizer::to_string(&value).unwrap();
+            prop_assert_eq!(to_string(&value).unwrap(), canonical);
+        }
+    }
+
+    #[test]
+    fn fractions_and_names_beyond_ascii_are_not_plain() {
+        for text in ["[1]", r#"{"":{},"a":"\u001f\u20ac","b":[null,true,-3]}"#] {
+            assert!(is_plain(&parse(text.as_bytes()).unwrap()), "{text}");
+        }
+        for text in ["[0.5]", "[-0]", r#"{"\u20ac":1}"#, r#"{"a":[{"b":1e3}]}"#] {
+            assert!(!is_plain(&parse(text.as_bytes()).unwrap()), "{text}");
+        }
+    }
 
     fn canonical(text: &str) -> String {
         to_string(&parse(text.as_bytes()).unwrap()).unwrap()
