@@ -108,8 +108,11 @@ impl Behavior {
             }
             Body::BudgetAlert(alert) => self.alerts.push((seq, alert.clone())),
             _ => {
-                let step = body.step_id().and_then(|id| self.places.get(id)).copied();
-                if let Some(step) = step.and_then(|place| self.steps.get_mut(place)) {
+                let Some(step_id) = body.step_id() else { return };
+                // Mostly it is the step that started last.
+                let is_last = self.steps.last().is_some_and(|last| last.step_id == step_id);
+                let place = if is_last { self.steps.len().checked_sub(1) } else { self.places.get(step_id).copied() };
+                if let Some(step) = place.and_then(|place| self.steps.get_mut(place)) {
                     step.add(seq, body);
                 }
             }

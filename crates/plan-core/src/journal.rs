@@ -3,6 +3,7 @@
 mod admission;
 mod alert;
 mod chain;
+mod written;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -21,10 +22,9 @@ pub use alert::{BudgetAlert, RefusedCheck};
 pub use chain::{Broken, Chain, Fault, Journal, link, seal};
 
 /// One entry: its place and what it says.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Entry {
     pub seq: u64,
-    #[serde(flatten)]
     pub body: Body,
 }
 
@@ -37,9 +37,10 @@ pub enum Class {
     Decision,
 }
 
-/// What an entry says. Every kind is either an input or a decision, see [`Body::class`].
+/// What an entry says. Every kind is either an input or a decision, see [`Body::class`]. It is written as a part of its
+/// [`Entry`], never by itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum Body {
     RunStarted(Box<RunStart>),
     Admission(Admission),

@@ -5,6 +5,7 @@ use macp_plan_core::journal::{Body, Broken, Chain, Fault, Journal, RunStatus, St
 use macp_plan_core::plan::StepStatus;
 use macp_plan_core::testkit::{Kit, World, execute, freeze, http, plan, start, step};
 use macp_plan_core::{behavior, journal};
+use macp_wire::informational::Informational;
 use serde_json::{Map, json};
 
 const MINIMAL_PLAN: &str = "sha256:7fed53b7bc7f30d35f93ddf6885dcd816716e2ca540c5846153d0051ec215d2d";
@@ -103,8 +104,18 @@ fn gaps_unknown_kinds_and_trailing_data_are_refused() {
     assert!(matches!(broken(&without_second), Broken { seq: 1, fault: Fault::Gap(2) }));
     let unknown = after(r#"{"seq":1,"type":"thought"}"#);
     assert!(matches!(unknown, Broken { seq: 1, fault: Fault::UnknownKind(kind) } if kind == "thought"));
-    for text in ["", "{", r#"{"seq":1}"#, r#"{"seq":1,"type":"admission","admitted":true} {}"#, r#"{"seq":1,"seq":1}"#]
-    {
+    let unreadable = [
+        "",
+        "{",
+        "[]",
+        r#"{"seq":1}"#,
+        r#"{"seq":1,"seq":1}"#,
+        r#"{"seq":1,"type":1,"admitted":true}"#,
+        r#"{"seq":"1","type":"admission","admitted":true}"#,
+        r#"{"type":"admission","admitted":true}"#,
+        r#"{"seq":1,"type":"admission","admitted":true} {}"#,
+    ];
+    for text in unreadable {
         assert!(matches!(after(text), Broken { seq: 1, fault: Fault::Unreadable(_) }), "{text}");
     }
     assert!(matches!(after(&records[0].0.replace("\"seq\":0", "\"seq\":1")), Broken { fault: Fault::Beginning, .. }));
@@ -141,7 +152,7 @@ fn a_chain_ends_at_the_last_number() {
     assert_eq!(Chain::resume(4, "head".to_owned()).next_seq(), 5);
     let mut chain = Chain::resume(u64::MAX, "head".to_owned());
     assert_eq!(chain.next_seq(), u64::MAX);
-    let body: Body = serde_json::from_value(json!({"type": "observed", "facts": {}})).expect("an entry");
+    let body = Body::Observed { step_id: None, facts: Informational::default() };
     chain.append(body).expect_err("beyond 2^53 - 1");
     // Reading does not count beyond the end either.
     let text = format!(r#"{{"facts":{{}},"seq":{},"type":"observed"}}"#, u64::MAX);

@@ -16,7 +16,7 @@ use serde_json::json;
 /// Something no rule pins: whatever it says, nothing may change.
 fn noise(seed: u64) -> Body {
     let facts = json!({"latency": seed, "when": "2026-03-01T09:00:00Z", "said": format!("word {seed}")});
-    serde_json::from_value(json!({"type": "observed", "facts": facts})).expect("an entry")
+    Body::Observed { step_id: None, facts: serde_json::from_value(facts).expect("facts") }
 }
 
 proptest! {

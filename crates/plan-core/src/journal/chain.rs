@@ -1,9 +1,11 @@
 //! The chain over a journal: every entry is sealed to the one before it, so that a change anywhere shows.
 
 use macp_wire::canonical;
+use serde::de::Error as _;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use super::written::KIND;
 use super::{Body, Entry, RunStart};
 use crate::digest::JOURNAL_LABEL;
 
@@ -42,7 +44,7 @@ pub fn link(previous: Option<&str>, text: &[u8]) -> String {
 /// The canonical text of an entry and its hash. Fails only for outputs that have no canonical form, such as integers
 /// beyond what every JSON implementation reads exactly.
 pub fn seal(previous: Option<&str>, entry: &Entry) -> Result<(String, String), canonical::Error> {
-    let text = canonical::to_string(&serde_json::to_value(entry)?)?;
+    let text = canonical::to_string(&entry.to_value()?)?;
     let hash = link(previous, text.as_bytes());
     Ok((text, hash))
 }
@@ -136,13 +138,15 @@ impl Chain {
         if link(self.head(), text) != hash {
             return Err(Fault::Hash);
         }
-        let value = canonical::parse(text).map_err(Fault::Unreadable)?;
-        if let Some(Value::String(kind)) = value.get("type")
+        let Value::Object(members) = canonical::parse(text).map_err(Fault::Unreadable)? else {
+            return Err(Fault::Unreadable(serde_json::Error::custom("an entry is an object")));
+        };
+        if let Some(Value::String(kind)) = members.get(KIND)
             && !KINDS.contains(&kind.as_str())
         {
             return Err(Fault::UnknownKind(kind.clone()));
         }
-        let entry: Entry = serde_json::from_value(value).map_err(Fault::Unreadable)?;
+        let entry = Entry::from_members(members).map_err(Fault::Unreadable)?;
         if entry.seq != self.next {
             return Err(Fault::Gap(entry.seq));
         }

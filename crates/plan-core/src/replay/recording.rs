@@ -1,5 +1,6 @@
 //! A recording, arranged to answer the machine's questions: its inputs by where they were asked for.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::behavior::Behavior;
@@ -11,19 +12,30 @@ use crate::plan::{Plan, StepStatus};
 
 /// The place of every step in the plan, by id.
 #[derive(Debug)]
-pub(super) struct Places<'p>(BTreeMap<&'p str, usize>);
+pub(super) struct Places<'p> {
+    plan: &'p Plan,
+    by_id: BTreeMap<&'p str, usize>,
+    /// What was looked up last: most entries are about the same step as the one before.
+    last: Cell<usize>,
+}
 
 impl<'p> Places<'p> {
     pub(super) fn of(plan: &'p Plan) -> Self {
-        Self(plan.steps.iter().enumerate().map(|(place, step)| (step.step_id.as_str(), place)).collect())
+        let by_id = plan.steps.iter().enumerate().map(|(place, step)| (step.step_id.as_str(), place)).collect();
+        Self { plan, by_id, last: Cell::new(0) }
     }
 
     pub(super) fn get(&self, step_id: &str) -> Option<usize> {
-        self.0.get(step_id).copied()
+        if self.name(self.last.get()) == Some(step_id) {
+            return Some(self.last.get());
+        }
+        let place = self.by_id.get(step_id).copied()?;
+        self.last.set(place);
+        Some(place)
     }
 
     pub(super) fn name(&self, place: usize) -> Option<&'p str> {
-        self.0.iter().find(|(_, at)| **at == place).map(|(step_id, _)| *step_id)
+        self.plan.steps.get(place).map(|step| step.step_id.as_str())
     }
 }
 
