@@ -2,10 +2,10 @@
 //! from an older copy does not know what was done since, and what was done must not be done again: its results are
 //! taken from the session.
 
-use macp_ledger::ReadError;
+use macp_ledger::{Failure, FailureKind, ReadError, Store};
 use macp_plan_core::journal::{Body, seal};
 
-use super::reported::{NotAReport, Reported, reported};
+use super::reported::{NotAReport, Reported, initiator, reported};
 use super::{SessionRuns, blocking, execution_session_id};
 use crate::store::{JournalError, Run, StoreError};
 
@@ -48,12 +48,25 @@ impl SessionRuns {
 
     async fn catch_up_with(&self, run_id: &str) -> Result<(), StoreError> {
         let is_of_session = self.runs().summary(run_id).await?.is_some_and(|summary| summary.session_id.is_some());
-        let Some(report) = (if is_of_session { self.report_of(run_id).await? } else { None }) else {
+        if !is_of_session {
             return Ok(());
+        }
+        let session = execution_session_id(run_id);
+        let report = match self.report_in(&session).await? {
+            Ok(Some(report)) => report,
+            // What is no report at all is not the executor's, whoever it says started it.
+            Ok(None) | Err(NotAReport::OtherSession) => return Ok(()),
+            Err(unreadable) => {
+                let why = format!("what its session {session} reports cannot be told, nor what was done: {unreadable}");
+                self.hold(run_id, why);
+                return Ok(());
+            }
         };
-        // Whoever goes on with a damaged run finds that out, and says so.
-        let Ok(Some(run)) = self.runs().load(run_id).await else {
-            return Ok(());
+        let run = match self.runs().load(run_id).await {
+            Ok(Some(run)) => run,
+            Err(StoreError::Failure(failure)) if is_passing(&failure) => return Err(failure.into()),
+            // Whoever goes on with a damaged run finds that out, and says so.
+            Ok(None) | Err(_) => return Ok(()),
         };
         let (known, told) = (run.entries.len(), report.next_seq);
         if u64::try_from(known).is_ok_and(|known| told <= known) {
@@ -69,33 +82,38 @@ impl SessionRuns {
                 );
             }
             Err(Apart::Refused(JournalError::Store(error))) => return Err(error),
+            Err(Apart::Refused(JournalError::Failed { failure, .. })) => return Err(failure.into()),
+            Err(Apart::Refused(JournalError::Closed)) => return Err(StoreError::Closed),
             Err(apart) => {
-                let session = execution_session_id(run_id);
                 let why = format!(
                     "its journal has {known} entries, its session {session} reports {told}, and {apart}: the store of \
                      runs is older than what was done"
                 );
-                tracing::error!(run = run_id, why, "the run is held, so that nothing is done twice");
-                self.shared.executor.hold(run_id, why);
+                self.hold(run_id, why);
             }
         }
         Ok(())
     }
 
-    /// What the session of a run reports, if that session is the executor's.
-    async fn report_of(&self, run_id: &str) -> Result<Option<Reported>, StoreError> {
-        let session_id = execution_session_id(run_id);
-        let found = blocking(self.shared.engine.store(), move |store| match reported(store, &session_id) {
-            Err(NotAReport::History(ReadError::Failure(failure))) => Err(StoreError::from(failure)),
-            found => Ok(found),
-        });
-        Ok(match found.await? {
-            Ok(report) => report.filter(|report| report.initiator == self.shared.settings.execution.identity),
-            Err(error) => {
-                tracing::warn!(run = run_id, %error, "what the run's session reports cannot be told");
-                None
+    fn hold(&self, run_id: &str, why: String) {
+        tracing::error!(run = run_id, why, "the run is held, so that nothing is done twice");
+        self.shared.executor.hold(run_id, why);
+    }
+
+    /// What a session reports, if it is not somebody else's: what others say in its place holds up nothing.
+    async fn report_in(&self, session_id: &str) -> Result<Result<Option<Reported>, NotAReport>, StoreError> {
+        let (session_id, identity) = (session_id.to_owned(), self.shared.settings.execution.identity.clone());
+        let read = move |store: &dyn Store| {
+            if initiator(store, &session_id)?.is_some_and(|initiator| initiator != identity) {
+                return Ok(None);
             }
+            reported(store, &session_id)
+        };
+        blocking(self.shared.engine.store(), move |store| match read(store) {
+            Err(NotAReport::History(ReadError::Failure(failure))) if is_passing(&failure) => Err(failure.into()),
+            read => Ok(read),
         })
+        .await
     }
 
     async fn take_over(&self, run: &Run, report: &Reported) -> Result<(), Apart> {
@@ -106,6 +124,11 @@ impl SessionRuns {
         }
         Ok(())
     }
+}
+
+/// Whether it is worth asking again. Damage stays, and is that of one run: the others need not wait for it.
+fn is_passing(failure: &Failure) -> bool {
+    !matches!(failure.kind(), FailureKind::Corrupt)
 }
 
 /// The entries of a report beyond a journal, if they go on where it ends.

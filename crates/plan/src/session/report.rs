@@ -75,6 +75,11 @@ impl SessionRuns {
                 Ok(()) => tracing::debug!(run = run_id, "the run is reported"),
                 Err(Stopped::ShuttingDown) => return,
                 Err(Stopped::Ended(state)) => reporter.ended_early(state).await,
+                // Once the session can be read again, there is more to say in it.
+                Err(Stopped::Foreign(NotAReport::History(error))) => {
+                    tracing::error!(run = run_id, %error, "the run's report waits for the next start");
+                    return;
+                }
                 Err(stopped) => {
                     tracing::error!(run = run_id, %stopped, "the run's report is given up, its journal stands")
                 }

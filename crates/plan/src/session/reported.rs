@@ -1,6 +1,6 @@
 //! Reads an execution session back: the journal of a run as its session tells it, with no store of runs at hand.
 
-use macp_ledger::{History, ReadError, Store};
+use macp_ledger::{Checker, History, ReadError, Store};
 use macp_plan_core::journal::{Broken, Chain, Entry, link};
 use macp_wire::history::v1::{self as history, entry};
 use macp_wire::modes::task::v1::{TaskRequestPayload, TaskUpdatePayload};
@@ -78,6 +78,17 @@ pub fn reported(sessions: &dyn Store, execution_session_id: &str) -> Result<Opti
         page.iter().try_for_each(|(_, recorded)| reading.take(recorded))?;
     }
     Ok(Some(Reported { state, ..reading.finish()? }))
+}
+
+/// Who started a session, by its first entry and no other; none if there is none that says so. Blocks.
+pub(super) fn initiator(sessions: &dyn Store, session_id: &str) -> Result<Option<String>, ReadError> {
+    let Some(first) = sessions.read(session_id, 0, 1, 0)?.into_iter().next() else {
+        return Ok(None);
+    };
+    Ok(match Checker::new().check(&first)?.input {
+        Some(entry::Input::Envelope(start)) => Some(start.sender),
+        _ => None,
+    })
 }
 
 /// Reads a report entry by entry, wherever the history comes from; whoever reads it checks the history's own chain.

@@ -10,7 +10,7 @@ use macp_plan_core::journal::Body;
 use macp_wire::v1::SessionState;
 use serde_json::Value;
 
-use crate::decision::{committed, control, dealt_with_everything};
+use crate::decision::{committed, control, dealt_with_everything, usurp};
 use crate::world::{Gate, World, plan, step, until};
 
 const EXECUTOR: &str = "macp-executor";
@@ -180,38 +180,14 @@ async fn nobody_else_speaks_in_it() {
 /// A session of someone else under the id of a run's is not the run's: its end is no word to the run.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_of_someone_else_stops_nothing() {
-    use macp_kernel::{Caller, Command, Registered, Settled, SignatureCheck};
     use macp_plan::store::Commitment;
-    use macp_wire::v1::{Envelope, SessionStartPayload};
-    use prost::Message;
 
     let world = world(true).await;
     let plan = plan("p1", vec![step("s1"), step("s2")]);
     let (session_id, commitment_hash) = committed(&world.engine, "usurped", &plan).await;
     let commitment = Commitment { session_id: session_id.clone(), commitment_hash, epoch: 1 };
     world.runs().admissions().admit(commitment, "run-known").await.unwrap();
-    let id = execution_session_id("run-known");
-    let payload = SessionStartPayload {
-        participants: vec!["mallory".to_owned(), EXECUTOR.to_owned()],
-        mode_version: "1.0.0".to_owned(),
-        configuration_version: "aos-execution/1".to_owned(),
-        ttl_ms: 60_000,
-        context_id: "run-known".to_owned(),
-        ..SessionStartPayload::default()
-    };
-    let envelope = Envelope {
-        macp_version: "1.0".to_owned(),
-        mode: "macp.mode.task.v1".to_owned(),
-        message_type: "SessionStart".to_owned(),
-        message_id: "m1".to_owned(),
-        session_id: id.clone(),
-        sender: "mallory".to_owned(),
-        payload: payload.encode_to_vec().into(),
-        ..Envelope::default()
-    };
-    let input = Input::Envelope { envelope, signature: SignatureCheck::Absent, registered: Registered::default() };
-    let reply = world.engine.submit(&id, Command { caller: Caller::identified("mallory"), input }).await.unwrap();
-    assert!(matches!(reply.settled, Settled::Accepted { .. }), "{reply:?}");
+    let id = usurp(&world.engine, "run-known", "mallory", "run-known").await;
     control(&world.engine, &id, "mallory", Input::Cancel { reason: "mine".to_owned() }).await;
 
     let request = StartFromSession::first(&session_id, "op");

@@ -2,6 +2,7 @@
 
 use macp_engine::Engine;
 use macp_kernel::{Caller, Command, Input, Registered, Settled, SignatureCheck};
+use macp_plan::session::execution_session_id;
 use macp_wire::modes::decision::v1::ProposalPayload;
 use macp_wire::v1::{CommitmentPayload, CommitmentRef, Envelope, SessionStartPayload};
 use macp_wire::{classic, payload};
@@ -183,4 +184,31 @@ pub(crate) async fn control(engine: &Engine, session_id: &str, by: &str, input: 
     let command = Command { caller: Caller::identified(by), input };
     let reply = engine.submit(session_id, command).await.unwrap();
     assert!(matches!(reply.settled, Settled::Accepted { .. }), "{reply:?}");
+}
+
+/// Someone else's session under the id of a run's, which says that it is about some run.
+pub(crate) async fn usurp(engine: &Engine, run_id: &str, sender: &str, context_id: &str) -> String {
+    let id = execution_session_id(run_id);
+    let payload = SessionStartPayload {
+        participants: vec!["mallory".to_owned(), "macp-executor".to_owned()],
+        mode_version: "1.0.0".to_owned(),
+        configuration_version: "aos-execution/1".to_owned(),
+        ttl_ms: 60_000,
+        context_id: context_id.to_owned(),
+        ..SessionStartPayload::default()
+    };
+    let envelope = Envelope {
+        macp_version: "1.0".to_owned(),
+        mode: "macp.mode.task.v1".to_owned(),
+        message_type: "SessionStart".to_owned(),
+        message_id: "m1".to_owned(),
+        session_id: id.clone(),
+        sender: sender.to_owned(),
+        payload: payload.encode_to_vec().into(),
+        ..Envelope::default()
+    };
+    let input = Input::Envelope { envelope, signature: SignatureCheck::Absent, registered: Registered::default() };
+    let reply = engine.submit(&id, Command { caller: Caller::identified(sender), input }).await.unwrap();
+    assert!(matches!(reply.settled, Settled::Accepted { .. }), "{reply:?}");
+    id
 }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use macp_ledger::SqliteStore;
 use macp_plan::session::{SessionSettings, StartFromSession};
-use macp_plan::store::Status;
+use macp_plan::store::{Commitment, Status, StoreError};
 use macp_plan_core::compare::Verdict;
 use macp_plan_core::replay::WhatIf;
 use tempfile::TempDir;
 
-use crate::decision::committed;
+use crate::decision::{committed, usurp};
 use crate::world::{Gate, World, plan, step, until};
+use crate::wrapped::Wrapped;
 
 async fn over(sessions: &TempDir, runs: &TempDir, skill: &Arc<Gate>) -> World {
     let free = |directory: &TempDir| SqliteStore::open(directory.path()).is_ok();
@@ -94,5 +95,79 @@ async fn a_journal_that_its_session_contradicts_is_held() {
     world.executor.cancel(&run_id, "op", "the store was put back from a copy").await.unwrap();
     let result = world.executor.finished(&run_id).await.unwrap().unwrap();
     assert_eq!((result.status, skill.begun()), (Status::InDoubt, 0), "a call of it was out");
+    world.stop().await;
+}
+
+/// A run of two steps that is held up in its first one, over these stores.
+async fn waiting(sessions: &Arc<Wrapped>, runs: &Arc<Wrapped>, skill: Arc<Gate>) -> (World, String) {
+    let world = World::over(sessions.clone(), runs.clone(), skill, SessionSettings::default()).await;
+    let (session_id, _) = committed(&world.engine, "waiting", &plan("p1", vec![step("s1"), step("s2")])).await;
+    let started = world.session_runs.start_from_session(StartFromSession::first(&session_id, "op")).await.unwrap();
+    world.skill.reached(1).await;
+    (world, started.run_id)
+}
+
+/// A session that cannot be read may report anything, also that it is all done.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_session_cannot_be_read_is_held() {
+    let (sessions, runs) = (Wrapped::new(), Wrapped::new());
+    let (world, run_id) = waiting(&sessions, &runs, Gate::closed()).await;
+    world.reported_so_far(&run_id).await;
+    world.stop().await;
+
+    sessions.tamper(|records| records.iter_mut().for_each(|record| record.bytes = record.bytes.slice(1..)));
+    let world = World::over(sessions, runs, Gate::open(), SessionSettings::default()).await;
+    let result = world.executor.result(&run_id).await.unwrap().unwrap();
+    let why = result.stuck.expect("nobody goes on with it");
+    assert!(why.contains("cannot be told"), "{why}");
+    assert_eq!(world.skill.begun(), 0);
+    world.stop().await;
+}
+
+/// Whoever takes the place of a run's session says nothing about the run, whatever the name.
+async fn not_held_by_a_session_of(sender: &str) {
+    let (sessions, runs) = (Wrapped::new(), Wrapped::new());
+    let world = World::over(sessions.clone(), runs.clone(), Gate::closed(), SessionSettings::default()).await;
+    let (session_id, commitment_hash) = committed(&world.engine, "usurped", &plan("p1", vec![step("s1")])).await;
+    let commitment = Commitment { session_id: session_id.clone(), commitment_hash, epoch: 1 };
+    world.runs().admissions().admit(commitment, "run-known").await.unwrap();
+    usurp(&world.engine, "run-known", sender, "of another run").await;
+    world.session_runs.start_from_session(StartFromSession::first(&session_id, "op")).await.unwrap();
+    world.skill.reached(1).await;
+    world.stop().await;
+
+    let world = World::over(sessions, runs, Gate::open(), SessionSettings::default()).await;
+    assert_eq!(world.executor.result("run-known").await.unwrap().unwrap().stuck, None);
+    let result = world.executor.finished("run-known").await.unwrap().unwrap();
+    assert_eq!(result.status, Status::Succeeded);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_not_held_by_a_session_of_someone_else() {
+    not_held_by_a_session_of("mallory").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_not_held_by_a_session_that_is_no_report() {
+    not_held_by_a_session_of("macp-executor").await;
+}
+
+/// A store that does not answer says nothing about what was done: whoever catches up is told, and asks again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_does_not_answer_is_asked_again() {
+    let (sessions, runs) = (Wrapped::new(), Wrapped::new());
+    let (world, run_id) = waiting(&sessions, &runs, Gate::closed()).await;
+    world.reported_so_far(&run_id).await;
+    for store in [&sessions, &runs] {
+        store.set_reads_fail(true);
+        let failed = world.session_runs.catch_up().await;
+        assert!(matches!(failed, Err(StoreError::Failure(_))), "{failed:?}");
+        store.set_reads_fail(false);
+    }
+    world.session_runs.catch_up().await.unwrap();
+    world.skill.let_through(10);
+    let result = world.executor.finished(&run_id).await.unwrap().unwrap();
+    assert_eq!(result.status, Status::Succeeded);
     world.stop().await;
 }

@@ -28,6 +28,7 @@ pub(crate) struct Wrapped {
 
 struct State {
     writes: Writes,
+    reads_fail: bool,
     held: bool,
     /// Commits begun, and their appends.
     commits: usize,
@@ -42,7 +43,7 @@ impl fmt::Debug for Wrapped {
 
 impl Wrapped {
     pub(crate) fn new() -> Arc<Self> {
-        let state = State { writes: Writes::Work, held: false, commits: 0, appends: 0 };
+        let state = State { writes: Writes::Work, reads_fail: false, held: false, commits: 0, appends: 0 };
         Arc::new(Self {
             inner: MemoryStore::new(),
             state: Mutex::new(state),
@@ -54,6 +55,12 @@ impl Wrapped {
 
     pub(crate) fn set(&self, writes: Writes) {
         self.state.lock().unwrap().writes = writes;
+    }
+
+    /// Whether records can be read; heads always can.
+    #[allow(dead_code, reason = "the tests of runs of sessions have a use for it")]
+    pub(crate) fn set_reads_fail(&self, fail: bool) {
+        self.state.lock().unwrap().reads_fail = fail;
     }
 
     /// Commits begin and do not end until released.
@@ -125,6 +132,9 @@ impl Around for Wrapped {
     }
 
     fn read(&self, id: &str, after: u64, limit: usize, bytes_max: usize) -> Result<Vec<Record>, Failure> {
+        if self.state.lock().unwrap().reads_fail {
+            return Err(Failure::new(FailureKind::Other, "read"));
+        }
         let mut records = self.inner.read(id, after, limit, bytes_max)?;
         if let Some(tamper) = &*self.tamper.lock().unwrap() {
             tamper(&mut records);
