@@ -183,7 +183,7 @@ async fn a_forger_who_mends_the_journal_too_is_found_where_the_journal_names_dig
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(256), ..ProptestConfig::default() })]
 
     #[test]
     fn any_changed_byte_is_found(position in any::<prop::sample::Index>(), byte in any::<u8>()) {
