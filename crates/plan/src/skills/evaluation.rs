@@ -18,6 +18,8 @@ const UNITS_MAX: u64 = 32 * 1024 * 1024;
 /// What an element of a new list costs, and a member of a new object: about their size in memory.
 const ELEMENT_UNITS: u64 = 8;
 const MEMBER_UNITS: u64 = 64;
+/// What a value of the result costs beside its bytes.
+const COPY_UNITS: u64 = 4;
 /// Comparisons per element that sorting may need.
 const SORT_FACTOR: u64 = 20;
 
@@ -36,7 +38,7 @@ impl<'a> Evaluation<'a> {
 
     pub(super) fn run(mut self, root: &Rcvar, expression: &Ast) -> Result<Value, Error> {
         let result = self.evaluate(root, expression)?;
-        self.touch(&result)?;
+        self.copy(&result)?;
         value(&result)
     }
 
@@ -54,6 +56,20 @@ impl<'a> Evaluation<'a> {
             Variable::Object(members) => members.iter().try_for_each(|(name, member)| {
                 self.spend(length(name.len()))?;
                 self.touch(member)
+            }),
+            Variable::Null | Variable::Bool(_) | Variable::Number(_) | Variable::Expref(_) => Ok(()),
+        }
+    }
+
+    /// Pays for a copy of a value, in which nothing is shared any more.
+    fn copy(&mut self, value: &Variable) -> Result<(), Error> {
+        self.spend(COPY_UNITS)?;
+        match value {
+            Variable::String(text) => self.spend(length(text.len())),
+            Variable::Array(elements) => elements.iter().try_for_each(|element| self.copy(element)),
+            Variable::Object(members) => members.iter().try_for_each(|(name, member)| {
+                self.spend(length(name.len()))?;
+                self.copy(member)
             }),
             Variable::Null | Variable::Bool(_) | Variable::Number(_) | Variable::Expref(_) => Ok(()),
         }
@@ -229,11 +245,26 @@ impl<'a> Evaluation<'a> {
                 values.iter().try_for_each(|value| self.spend(length(count(value)) * SORT_FACTOR))?;
                 values.iter().try_for_each(|value| self.touch(value))
             }
-            "contains" | "join" | "max" | "min" | "to_string" | "starts_with" | "ends_with" => {
+            "join" => {
+                // The text between two elements stands in the result once for every pair of neighbours.
+                if let [between, elements] = values {
+                    let pairs = length(count(elements)).saturating_sub(1);
+                    self.spend(length(count(between)).saturating_mul(pairs))?;
+                }
+                values.iter().try_for_each(|value| self.touch(value))
+            }
+            "keys" | "merge" => values.iter().try_for_each(|value| self.copy_names(value)),
+            "contains" | "max" | "min" | "to_string" | "starts_with" | "ends_with" => {
                 values.iter().try_for_each(|value| self.touch(value))
             }
             _ => values.iter().try_for_each(|value| self.spend(length(count(value)) * ELEMENT_UNITS)),
         }
+    }
+
+    /// Pays for a copy of the names in an object; members are shared.
+    fn copy_names(&mut self, value: &Variable) -> Result<(), Error> {
+        let names = value.as_object().into_iter().flat_map(BTreeMap::keys);
+        names.map(String::len).try_for_each(|bytes| self.spend(MEMBER_UNITS + length(bytes)))
     }
 
     fn elements(&mut self, data: &Rcvar, list: &Ast, function: &'static str) -> Result<Rcvar, Error> {

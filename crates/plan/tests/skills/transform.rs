@@ -186,6 +186,26 @@ async fn expressions_that_would_run_away_are_refused() {
     }
 }
 
+/// What a function makes is paid before it is made: these would take more memory than there is, whatever comes of them.
+#[tokio::test]
+async fn results_that_repeat_long_texts_are_refused() {
+    let text = "x".repeat(400_000);
+    let doubled = |list: &str| vec![list; 1].into_iter().chain(vec!["[@,@][]"; 17]).collect::<Vec<_>>().join("|");
+    let many = |of: &str| format!("{}|[*].{of}", doubled("[@,@]"));
+    let joined = format!("join(g, {})", doubled("['','']"));
+    let rows = [
+        (json!({"g": text}), joined),
+        (json!({text.as_str(): 1}), many("keys(@)")),
+        (json!({text.as_str(): 1}), many("merge(@)")),
+    ];
+    for (input, expression) in rows {
+        let told = refusal(input, &expression).await;
+        assert!(told.contains("more work"), "{expression}: {told}");
+    }
+    assert_eq!(result(json!({"g": "-"}), "join(g, ['a','b','c'])").await, json!("a-b-c"));
+    assert_eq!(result(json!({"a": 1, "b": {"c": 2}}), "keys(merge(@, b))").await, json!(["a", "b", "c"]));
+}
+
 /// The deepest expressions that are taken fit on the stack of a thread.
 #[tokio::test]
 async fn expressions_at_the_limit_are_evaluated() {
