@@ -48,10 +48,11 @@ fn cause_of(error: &reqwest::Error) -> Cause {
         return Cause::DnsFailure;
     }
     if find::<rustls::Error>(error).is_some() {
-        return Cause::Tls;
+        return if error.is_connect() { Cause::Tls } else { connection(ConnectionFault::ClosedEarly) };
     }
     if let Some(cause) = every::<io::Error>(error).find_map(|error| of_io(error.kind())) {
-        return cause;
+        // Once there was a connection the request may have been heard, whatever became of the connection then.
+        return if error.is_connect() { cause } else { unproven(cause) };
     }
     if let Some(cause) = every::<hyper::Error>(error).find_map(of_hyper) {
         return cause;
@@ -63,6 +64,11 @@ fn cause_of(error: &reqwest::Error) -> Cause {
         return connection(ConnectionFault::Unreachable);
     }
     Cause::Unclassified
+}
+
+/// A connection that broke, where nothing is proven by how it did.
+fn unproven(cause: Cause) -> Cause {
+    if cause.proves_no_effect() { connection(ConnectionFault::Reset) } else { cause }
 }
 
 fn of_io(kind: io::ErrorKind) -> Option<Cause> {

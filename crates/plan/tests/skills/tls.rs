@@ -14,8 +14,8 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use crate::server::{Server, answer, read_request};
 use crate::world::{PATIENT, call, expect_code, registry_with, settings};
 
-/// A server with a certificate for `secure.example`; gives its port and the root to believe.
-async fn secure_server() -> (u16, String, tokio::task::JoinHandle<()>) {
+/// Accepts with a certificate for `secure.example`; and the root to believe.
+fn certified() -> (TlsAcceptor, String) {
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
@@ -24,7 +24,12 @@ async fn secure_server() -> (u16, String, tokio::task::JoinHandle<()>) {
     let private = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let config =
         ServerConfig::builder().with_no_client_auth().with_single_cert(vec![leaf.der().clone()], private).unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    (TlsAcceptor::from(Arc::new(config)), authority.pem())
+}
+
+/// A server with that certificate; gives its port and the root to believe.
+async fn secure_server() -> (u16, String, tokio::task::JoinHandle<()>) {
+    let (acceptor, root) = certified();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let task = tokio::spawn(async move {
@@ -38,7 +43,7 @@ async fn secure_server() -> (u16, String, tokio::task::JoinHandle<()>) {
             }
         }
     });
-    (port, authority.pem(), task)
+    (port, root, task)
 }
 
 #[tokio::test]
@@ -87,6 +92,36 @@ async fn tls_to_a_port_that_speaks_plainly_is_a_failure_of_tls() {
     let seen = call(&*skill, json!({"url": format!("https://127.0.0.1:{port}/")}), PATIENT).await;
     assert_eq!(seen.cause, Cause::Tls, "{seen:?}");
     expect_code(&*skill, &seen, "ERR_SSL_ERROR");
+    server.await.unwrap();
+}
+
+/// The request was heard and answered, so that what goes wrong then proves nothing about its effect.
+#[tokio::test]
+async fn tls_that_breaks_after_the_request_leaves_its_effect_open() {
+    let (acceptor, root) = certified();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut stream = acceptor.accept(stream).await.unwrap();
+        read_request(&mut stream).await.unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nbegun").await.unwrap();
+        stream.flush().await.unwrap();
+        // A record that nobody could have sealed.
+        let (plain, _) = stream.get_mut();
+        plain.write_all(&[23, 3, 3, 0, 32]).await.unwrap();
+        plain.write_all(&[0; 32]).await.unwrap();
+        plain.flush().await.unwrap();
+        stream
+    });
+    let mut settings = settings();
+    settings.egress.allow_hosts = vec!["*.example".to_owned()];
+    settings.trust.roots_pem = vec![root];
+    let skill = registry_with(&settings, &[("secure.example", "127.0.0.1")]).callable("http_call", "1.2.0").unwrap();
+    let parameters = json!({"url": format!("https://secure.example:{port}/"), "method": "POST"});
+    let seen = call(&*skill, parameters, PATIENT).await;
+    assert!(!seen.cause.proves_no_effect() && !seen.cause.is_success(), "{seen:?}");
+    expect_code(&*skill, &seen, "ERR_CONNECTION_REFUSED");
     server.await.unwrap();
 }
 
