@@ -11,11 +11,12 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 use url::{Host, Url};
 
 use crate::network::{Network, NotANetwork, is_public};
@@ -230,6 +231,12 @@ pub trait Resolver: fmt::Debug + Send + Sync {
     fn resolve(&self, name: &str) -> Resolving;
 }
 
+/// Names looked up at the same time. Each takes a thread until the system answers, also if nobody waits for it any more,
+/// and the store needs threads too.
+const LOOKUPS_MAX: usize = 64;
+
+static LOOKUPS: Semaphore = Semaphore::const_new(LOOKUPS_MAX);
+
 /// The resolver of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct System;
@@ -238,8 +245,13 @@ impl Resolver for System {
     fn resolve(&self, name: &str) -> Resolving {
         let name = name.to_owned();
         Box::pin(async move {
-            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-            Ok(found.map(|address| address.ip()).collect())
+            let lookup = LOOKUPS.acquire().await.map_err(io::Error::other)?;
+            let found = tokio::task::spawn_blocking(move || {
+                let _lookup = lookup;
+                let found = (name.as_str(), 0).to_socket_addrs()?;
+                Ok(found.map(|address| address.ip()).collect())
+            });
+            found.await.map_err(io::Error::other)?
         })
     }
 }
