@@ -91,11 +91,13 @@ impl Drive<'_> {
 
     /// Rests until a time, or for good; says whether that time came before there was something to heed.
     pub(super) async fn rest(&mut self, until: Option<Instant>) -> bool {
+        // Elsewhere a deadline that has passed cannot be heeded, and must not keep the run from resting.
+        let deadline = self.deadline.filter(|_| self.machine.boundary());
         tokio::select! {
             biased;
             Ok(()) = self.stopping.changed() => false,
             Ok(()) = self.control.changed() => false,
-            () = at(self.deadline) => false,
+            () = at(deadline) => false,
             () = at(until) => true,
         }
     }
