@@ -3,6 +3,7 @@
 
 use macp_plan::executor::{Executor, ReplayError, Start, StartError, StartMode, Started};
 use macp_plan::result;
+use macp_plan::session;
 use macp_plan::store::{StoreError, Summary};
 use macp_plan_core::compare::Report;
 use macp_plan_core::journal::Body;
@@ -12,7 +13,7 @@ use macp_wire::plan::v1::replay_response::Event;
 use macp_wire::plan::v1::{ReplayMode, ReplayProgress, ReplayRequest, ReplayResponse};
 use tonic::Status;
 
-use super::start::{check_request_id, claimed, given, plan_of, session_of};
+use super::start::{check_request_id, given, plan_of, session_of};
 use super::validate::json;
 use super::{Plan, by, refusal};
 use crate::access::Access;
@@ -72,25 +73,24 @@ async fn full(
     let executor = service.plans.executor.clone();
     let original = summary.run_id.clone();
     let mode = StartMode::FullReplay { original_run_id: original.clone(), allow_steps: request.allow_step_ids };
-    // It makes the calls of what a session committed to, so that has to hold still, until the run is there.
+    // It makes the calls of what a session committed to, so that has to hold still.
     let link = match session_of(&service.plans, summary).await {
         // Nothing is called: the start finds the same.
         Err(StoreError::Corruption(_)) => None,
         link => link.map_err(|error| refusal::of_store(&error))?,
     };
-    let _claim = claimed(&service.plans, link.as_ref()).await?;
     let plan = plan_of(&service.plans, summary).await?;
     let start = Start { mode, request_id: given(request.request_id), ..Start::execute(plan, &by) };
-    let started = match executor.start(start).await {
+    let started = match service.plans.sessions.start_beside(link, start).await {
         Ok(started) => started,
         // There is nothing to compare with, and so nothing to call: the report says where the record is broken.
-        Err(StartError::Store(StoreError::Corruption(_))) => {
+        Err(session::Error::Executor(StartError::Store(StoreError::Corruption(_)))) => {
             return Ok(produce(|sink| async move {
                 let report = executor.full_replay(&original, Vec::new(), &by).await;
                 sink.send(reported(&report.map_err(|error| refusal::of_replay(&error))?)?).await
             }));
         }
-        Err(error) => return Err(refusal::of_start(&error)),
+        Err(error) => return Err(refusal::of_session(&error)),
     };
     let Started { run_id, existing } = started;
     // A replay counts once, however often its report is asked for; and also if whoever asked first has left by its end.

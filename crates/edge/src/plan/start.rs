@@ -10,7 +10,6 @@ use macp_wire::canonical;
 use macp_wire::codes::Code;
 use macp_wire::plan::v1::start_run_request::Source;
 use macp_wire::plan::v1::{StartRunRequest, StartRunResponse};
-use tokio::sync::MutexGuard;
 use tonic::Status;
 
 use super::{Plan, Plans, by, refusal};
@@ -83,31 +82,11 @@ async fn retry(service: &Plan, access: &Access, run_id: String, request: StartRu
     }
     let summary = service.controlled(access, &run_id).await?;
     let link = session_of(&service.plans, &summary).await.map_err(|error| refusal::of_store(&error))?;
-    // What a session has taken back is not tried again, and none takes it back until the run is there.
-    let _claim = claimed(&service.plans, link.as_ref()).await?;
     let plan = plan_of(&service.plans, &summary).await?;
     let mode = StartMode::Retry { parent_run_id: run_id, from_step: given(request.from_step_id.clone()) };
     let start = common(plan, mode, access, request);
-    let started = service.plans.executor.start(start).await.map_err(|error| refusal::of_start(&error))?;
-    // The run is at work whether it is reported or not. One that exists may have been started by a request that did not
-    // come as far as this; to attach it twice does nothing.
-    if summary.session_id.is_some()
-        && let Err(error) = service.plans.sessions.attach(&started.run_id).await
-    {
-        tracing::error!(run = started.run_id, %error, "the retry is not reported in a session");
-    }
-    Ok(started)
-}
-
-/// The right to carry out once more what a session committed to, where one did.
-pub(super) async fn claimed<'p>(
-    plans: &'p Plans,
-    link: Option<&SessionLink>,
-) -> Result<Option<MutexGuard<'p, ()>>, Status> {
-    let Some(link) = link else {
-        return Ok(None);
-    };
-    plans.sessions.claim_start(link).await.map(Some).map_err(|error| refusal::of_session(&error))
+    // What a session has taken back is not tried again.
+    service.plans.sessions.start_beside(link, start).await.map_err(|error| refusal::of_session(&error))
 }
 
 /// The commitment that authorised a run, if one did.

@@ -47,7 +47,8 @@ impl Executor {
             // Whoever goes on with it finds what is kept, unless nobody can. A new process goes on with all of them.
             match shared.recovered(&run_id).await {
                 Ok(_) if shared.desk.is_held(&run_id) => shared.end_stuck(&run_id, &summary.agent_id, cancel).await,
-                Ok(_) if shared.is_stopping() => Ok(()),
+                // Whoever goes on with all of them finds what is kept.
+                Ok(_) if shared.is_stopping() || !shared.desk.is_open() => Ok(()),
                 Ok(_) => {
                     shared.resume(&run_id).await?;
                     Ok(())

@@ -4,6 +4,7 @@
 //! runs there may be, and how many an agent may have.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value};
@@ -19,6 +20,8 @@ pub(super) struct Desk {
     stuck: Mutex<BTreeMap<String, String>>,
     /// Why runs must not go on by themselves, by their ids. None of them is forgotten while the process lives.
     held: Mutex<BTreeMap<String, String>>,
+    /// Runs of an earlier process may be gone on with: what is known of them elsewhere has been looked at.
+    opened: AtomicBool,
     /// Hears of every run that is created or goes.
     changed: watch::Sender<()>,
     /// Whoever lets a run wait or go on: what is kept of that and what the run is told must change together.
@@ -162,6 +165,15 @@ impl Desk {
     /// Nobody goes on with the run, unless somebody tells it to stop.
     pub(super) fn hold(&self, run_id: &str, why: String) {
         self.held().insert(run_id.to_owned(), why);
+    }
+
+    /// From now on runs of an earlier process may be gone on with.
+    pub(super) fn open(&self) {
+        self.opened.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.opened.load(Ordering::SeqCst)
     }
 
     pub(super) fn is_held(&self, run_id: &str) -> bool {

@@ -27,17 +27,31 @@ impl Executor {
     ///
     /// All of them go on, however many there are: they were admitted once.
     pub async fn recover(&self) -> Result<usize, StoreError> {
+        self.shared.desk.open();
         let (mut resumed, mut after) = (0, None);
         loop {
             let page = self.shared.runs.open_runs(after, PAGE).await?;
             for run_id in page.iter().filter(|run_id| !self.shared.desk.is_held(run_id)) {
-                resumed += usize::from(self.shared.resume(run_id).await?);
+                match self.shared.resume(run_id).await {
+                    Ok(is_resumed) => resumed += usize::from(is_resumed),
+                    // The others need not wait for it.
+                    Err(error @ StoreError::Damaged { .. }) => {
+                        tracing::error!(run = %run_id, %error, "the run cannot go on");
+                        self.hold(run_id, error.to_string());
+                    }
+                    Err(error) => return Err(error),
+                }
             }
             match page.last() {
                 Some(last) if page.len() == PAGE => after = Some(last.to_string()),
                 _ => return Ok(resumed),
             }
         }
+    }
+
+    /// Goes on with one run that has not ended, if nobody does.
+    pub(crate) async fn go_on_with(&self, run_id: &str) -> Result<bool, StoreError> {
+        self.shared.resume(run_id).await
     }
 
     /// Lets nobody go on with a run that has not ended, until it is told to stop or the process ends.

@@ -47,7 +47,15 @@ impl SessionRuns {
     }
 
     async fn catch_up_with(&self, run_id: &str) -> Result<(), StoreError> {
-        let is_of_session = self.runs().summary(run_id).await?.is_some_and(|summary| summary.session_id.is_some());
+        let is_of_session = match self.runs().summary(run_id).await {
+            Ok(summary) => summary.is_some_and(|summary| summary.session_id.is_some()),
+            // Whether a session knows more of it cannot be told; the others need not wait for that.
+            Err(error @ StoreError::Damaged { .. }) => {
+                self.hold(run_id, error.to_string());
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
         if !is_of_session {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use macp_ledger::Store;
+use macp_ledger::{Document, Store};
 use macp_plan_core::digest::Digest;
 use serde::{Deserialize, Serialize};
 
@@ -91,11 +91,18 @@ impl Notes {
         self.blocking(move |store| Ok(store.delete_document(REPORTS, &run_id).map(drop)?)).await
     }
 
-    /// A page of the reports that are not complete, after a run.
-    pub(super) async fn reports(&self, after: Option<String>) -> Result<Vec<Report>, StoreError> {
+    /// A page of the reports that are not complete, after a run, and the last run of the page. One that cannot be read is
+    /// left out: the others need not wait for it.
+    pub(super) async fn reports(&self, after: Option<String>) -> Result<(Vec<Report>, Option<String>), StoreError> {
         self.blocking(move |store| {
             let documents = store.documents(REPORTS, after.as_deref(), PAGE)?;
-            documents.into_iter().map(|document| decode(REPORTS, &document.key, &document.bytes)).collect()
+            let last = documents.last().map(|document| document.key.to_string());
+            let read = |document: &Document| {
+                decode(REPORTS, &document.key, &document.bytes)
+                    .inspect_err(|error| tracing::error!(run = %document.key, %error, "the run is not reported"))
+                    .ok()
+            };
+            Ok((documents.iter().filter_map(read).collect(), last))
         })
         .await
     }

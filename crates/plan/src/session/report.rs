@@ -14,6 +14,7 @@ use serde_json::json;
 
 use super::execution::{Batch, Messages, batches};
 use super::notes::Report;
+use super::refusal::Error;
 use super::reported::{NotAReport, reported};
 use super::{SessionRuns, Shared, blocking};
 use crate::store::{Run, StoreError};
@@ -21,6 +22,9 @@ use crate::store::{Run, StoreError};
 /// Waits between attempts to send: the first, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// Unfinished runs looked at at a time.
+const PAGE: usize = 256;
 
 /// What a payload needs beside its entries or its result.
 const PAYLOAD_SLACK_BYTES: usize = 4 * 1024;
@@ -65,7 +69,7 @@ impl SessionRuns {
         let run_id = report.run_id.clone();
         if !self.shared.settings.execution.enabled {
             // Without its session nobody else would let the run go on.
-            self.pause(&run_id, false).await;
+            insist(|| async { self.pause(&run_id, false).await.is_ok() }).await;
         } else {
             let Ok(_permit) = self.shared.permits.acquire().await else {
                 return;
@@ -95,19 +99,45 @@ impl SessionRuns {
     pub(super) async fn resume_reports(&self) -> Result<(), StoreError> {
         let mut after = None;
         loop {
-            let page = self.shared.notes.reports(after.clone()).await?;
-            let Some(last) = page.last() else {
-                return Ok(());
-            };
-            after = Some(last.run_id.clone());
+            let (page, last) = self.shared.notes.reports(after).await?;
+            if last.is_none() {
+                return self.report_unreported().await;
+            }
+            after = last;
             for report in page {
-                if self.runs().summary(&report.run_id).await?.is_some() {
-                    // What took its place may have been put down without the run hearing of it.
-                    self.stop_if_superseded(&report.run_id, &report.session_id, &report.commitment_hash).await;
-                    self.report(report);
-                } else {
-                    self.create_missing(report).await?;
+                match readable(&report.run_id, self.runs().summary(&report.run_id).await)? {
+                    Some(Some(_)) => {
+                        // What took its place may have been put down without the run hearing of it.
+                        self.stop_if_superseded(&report.run_id, &report.session_id, &report.commitment_hash).await?;
+                        self.report(report);
+                    }
+                    Some(None) => self.create_missing(report).await?,
+                    None => {}
                 }
+            }
+        }
+    }
+
+    /// Takes up the runs of sessions that an earlier process started again and did not come to report.
+    async fn report_unreported(&self) -> Result<(), StoreError> {
+        let mut after = None;
+        loop {
+            let page = self.runs().open_runs(after, PAGE).await?;
+            for run_id in &page {
+                let summary = readable(run_id, self.runs().summary(run_id).await)?.flatten();
+                let is_retry = summary.is_some_and(|run| run.session_id.is_some() && run.parent_run_id.is_some());
+                if !is_retry || self.shared.reporting().contains(&**run_id) {
+                    continue;
+                }
+                match self.attach(run_id).await {
+                    Ok(_) => {}
+                    Err(Error::Store(error @ (StoreError::Failure(_) | StoreError::Closed))) => return Err(error),
+                    Err(error) => tracing::error!(run = %run_id, %error, "the retry is not reported in a session"),
+                }
+            }
+            match page.last() {
+                Some(last) if page.len() == PAGE => after = Some(last.to_string()),
+                _ => return Ok(()),
             }
         }
     }
@@ -315,16 +345,12 @@ impl Reporter<'_> {
         }
         let reason = format!("its execution session is {}", state.name());
         tracing::warn!(run = self.report.run_id, reason, "the run's report ends before the run");
-        self.session_runs.stop(&self.report.run_id, &id, &reason).await;
+        insist(|| async { self.session_runs.stop(&self.report.run_id, &id, &reason).await.is_ok() }).await;
     }
 
     /// Has the run wait or go on as its session does.
     async fn follow(&self) {
-        let mut pause = PAUSE_MIN;
-        while !self.session_runs.follow_session_of(&self.report.run_id).await {
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
-        }
+        insist(|| self.session_runs.follow_session_of(&self.report.run_id)).await;
     }
 
     fn messages(&self) -> Messages<'_> {
@@ -338,6 +364,26 @@ impl Reporter<'_> {
 
     fn store(&self) -> &Arc<dyn macp_ledger::Store> {
         self.session_runs.shared.engine.store()
+    }
+}
+
+/// What was read of a run, unless that is damaged: the others need not wait for it.
+fn readable<T>(run_id: &str, read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    match read {
+        Err(error @ StoreError::Damaged { .. }) => {
+            tracing::error!(run = run_id, %error, "the run is not reported");
+            Ok(None)
+        }
+        read => read.map(Some),
+    }
+}
+
+/// Tries until a run has been told something.
+async fn insist<F: Future<Output = bool>>(mut tell: impl FnMut() -> F) {
+    let mut pause = PAUSE_MIN;
+    while !tell().await {
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
     }
 }
 

@@ -131,7 +131,7 @@ impl SessionRuns {
             return Ok(false);
         };
         // A commitment that came while this run was being started did not see it; this run sees it.
-        self.stop_if_superseded(run_id, &link.session_id, &link.commitment_hash).await;
+        self.stop_if_superseded(run_id, &link.session_id, &link.commitment_hash).await?;
         let bound = self.bind(&link.session_id).await?;
         let ttl_ms = self.check_worst_case(&bound)?;
         let request = StartFromSession { epoch: run.start().epoch, ..StartFromSession::first(&link.session_id, "") };
@@ -141,6 +141,28 @@ impl SessionRuns {
             self.report(report);
         }
         Ok(self.shared.settings.execution.enabled)
+    }
+
+    /// Starts a run beside the one that was admitted for a commitment, if there is one: a retry, or a full replay. Whoever
+    /// asked may not wait for the answer; a retry that exists is reported all the same, and nothing takes the place of
+    /// its commitment before the run is there to be found.
+    pub async fn start_beside(&self, link: Option<SessionLink>, start: Start) -> Result<Started, Error> {
+        let session_runs = self.clone();
+        detached(async move {
+            let _claim = match &link {
+                Some(link) => Some(session_runs.claim_start(link).await?),
+                None => None,
+            };
+            let is_reported = link.is_some() && matches!(start.mode, StartMode::Retry { .. });
+            let started = session_runs.shared.executor.start(start).await?;
+            // The run is at work whether it is reported or not. One that exists may have been started by a request that
+            // did not come as far as this; to attach it twice does nothing.
+            if is_reported && let Err(error) = session_runs.attach(&started.run_id).await {
+                tracing::error!(run = started.run_id, %error, "the retry is not reported before the next start");
+            }
+            Ok(started)
+        })
+        .await
     }
 
     /// Has the run created under its name and reported. The note comes first, so that no run goes without a report.
@@ -160,9 +182,9 @@ impl SessionRuns {
         };
         match self.shared.executor.start_as(run_id.clone(), start).await {
             Ok(started) => {
-                // A commitment that came between the check and the admission did not see this run; this run sees it.
-                self.stop_if_superseded(&run_id, &link.session_id, &link.commitment_hash).await;
                 self.report(report);
+                // A commitment that came between the check and the admission did not see this run; this run sees it.
+                self.stop_if_superseded(&run_id, &link.session_id, &link.commitment_hash).await?;
                 Ok(started)
             }
             Err(error) => match self.runs().summary(&run_id).await {
@@ -174,7 +196,7 @@ impl SessionRuns {
                 // It was written although that was said to have failed, and nobody is at work on it.
                 Ok(Some(_)) => {
                     tracing::warn!(run = run_id, %error, "the run is there nevertheless, and goes on");
-                    self.shared.executor.recover().await?;
+                    self.shared.executor.go_on_with(&run_id).await?;
                     self.report(report);
                     Ok(Started { run_id, existing: false })
                 }

@@ -65,7 +65,7 @@ impl SessionRuns {
             let Some(run_id) = self.runs().admissions().run_of(commitment).await? else {
                 break;
             };
-            self.stop_superseded(&run_id, &by).await;
+            self.stop_superseded(&run_id, &by).await?;
             told.insert(run_id);
         }
         self.stop_others(&session_id, &commitment_hash, &by, &told).await
@@ -87,7 +87,7 @@ impl SessionRuns {
             let page = self.runs().list(query, after, PAGE).await?;
             let of_commitment = page.runs.iter().filter(|run| run.commitment_hash.as_deref() == Some(commitment_hash));
             for run in of_commitment.filter(|run| !told.contains(&run.run_id)) {
-                self.stop_superseded(&run.run_id, by).await;
+                self.stop_superseded(&run.run_id, by).await?;
             }
             match page.next {
                 Some(next) => after = Some(next),
@@ -98,25 +98,29 @@ impl SessionRuns {
 
     /// Has a run stopped whose commitment was superseded while nobody could tell it: it was being started, or no process
     /// was at work on it.
-    pub(super) async fn stop_if_superseded(&self, run_id: &str, session_id: &str, commitment_hash: &str) {
-        match self.shared.notes.superseded(session_id, commitment_hash).await {
-            Ok(None) => {}
-            Ok(Some(by)) => self.stop_superseded(run_id, &by).await,
-            Err(error) => tracing::error!(run = run_id, %error, "whether the run is superseded is not known"),
+    pub(super) async fn stop_if_superseded(
+        &self,
+        run_id: &str,
+        session_id: &str,
+        commitment_hash: &str,
+    ) -> Result<(), StoreError> {
+        match self.shared.notes.superseded(session_id, commitment_hash).await? {
+            None => Ok(()),
+            Some(by) => self.stop_superseded(run_id, &by).await,
         }
     }
 
     /// Cancels a run whose commitment is superseded, unless such runs are to finish. The journal tells either way.
-    pub(super) async fn stop_superseded(&self, run_id: &str, by: &Superseding) {
+    pub(super) async fn stop_superseded(&self, run_id: &str, by: &Superseding) -> Result<(), StoreError> {
         if self.shared.settings.superseded == SupersededPolicy::Finish {
             return self.let_finish(run_id, by).await;
         }
         let reason = format!("{SUPERSEDED}{} of session {}", by.commitment_hash, by.session_id);
-        self.stop(run_id, &by.committer, &reason).await;
+        self.stop(run_id, &by.committer, &reason).await
     }
 
     /// Puts into the journal of a run that it is superseded and left to finish, unless it says so.
-    async fn let_finish(&self, run_id: &str, by: &Superseding) {
+    async fn let_finish(&self, run_id: &str, by: &Superseding) -> Result<(), StoreError> {
         let told = async {
             let run = self.runs().load(run_id).await?;
             if run.is_none_or(|run| run.is_finished() || tells_of(&run, by)) {
@@ -128,37 +132,50 @@ impl SessionRuns {
         };
         match told.await {
             Ok(()) => {
-                tracing::info!(run = run_id, superseded_by = by.session_id, "the run is superseded and left to finish")
+                tracing::info!(run = run_id, superseded_by = by.session_id, "the run is superseded and left to finish");
+                Ok(())
             }
-            Err(ControlError::NoRun(_) | ControlError::Finished(_)) => {}
-            Err(error @ (ControlError::Stuck { .. } | ControlError::Store(_))) => {
-                tracing::error!(run = run_id, %error, "that the run is superseded cannot be put into its journal")
-            }
+            Err(error) => passing(run_id, error, "that the run is superseded cannot be put into its journal"),
         }
     }
 
-    /// Cancels a run; one that has ended, or never began, needs no cancelling.
-    pub(super) async fn stop(&self, run_id: &str, by: &str, reason: &str) {
+    /// Cancels a run; one that has ended, or never began, needs no cancelling. What fails here is to be tried again: the
+    /// run goes on until it is told.
+    pub(super) async fn stop(&self, run_id: &str, by: &str, reason: &str) -> Result<(), StoreError> {
         match self.shared.executor.cancel(run_id, by, reason).await {
-            Ok(()) => tracing::info!(run = run_id, by, reason, "the run is told to stop"),
-            Err(ControlError::NoRun(_) | ControlError::Finished(_)) => {}
-            Err(error @ (ControlError::Stuck { .. } | ControlError::Store(_))) => {
-                tracing::error!(run = run_id, %error, "the run cannot be told to stop")
+            Ok(()) => {
+                tracing::info!(run = run_id, by, reason, "the run is told to stop");
+                Ok(())
             }
+            Err(error) => passing(run_id, error, "the run cannot be told to stop"),
         }
     }
 
-    /// Lets a run wait or go on; one that has ended does neither. Says whether that is kept.
-    pub(super) async fn pause(&self, run_id: &str, paused: bool) -> bool {
+    /// Lets a run wait or go on; one that has ended does neither.
+    pub(super) async fn pause(&self, run_id: &str, paused: bool) -> Result<(), StoreError> {
         match self.shared.executor.pause(run_id, paused).await {
-            Ok(()) => tracing::debug!(run = run_id, paused, "the run does as its execution session"),
-            Err(ControlError::NoRun(_) | ControlError::Finished(_)) => {}
-            Err(error @ (ControlError::Stuck { .. } | ControlError::Store(_))) => {
-                tracing::error!(run = run_id, paused, %error, "whether the run is to wait cannot be kept");
-                return false;
+            Ok(()) => {
+                tracing::debug!(run = run_id, paused, "the run does as its execution session");
+                Ok(())
             }
+            Err(error) => passing(run_id, error, "whether the run is to wait cannot be kept"),
         }
-        true
+    }
+}
+
+/// What may pass of a failure to tell a run something. A run that has ended needs no telling, and one that is damaged or
+/// stuck can be told nothing, however often it is tried.
+fn passing(run_id: &str, error: ControlError, what: &'static str) -> Result<(), StoreError> {
+    match error {
+        ControlError::NoRun(_) | ControlError::Finished(_) => Ok(()),
+        ControlError::Store(error @ (StoreError::Failure(_) | StoreError::Closed)) => {
+            tracing::warn!(run = run_id, %error, "{what} for now");
+            Err(error)
+        }
+        error @ (ControlError::Stuck { .. } | ControlError::Store(_)) => {
+            tracing::error!(run = run_id, %error, "{what}");
+            Ok(())
+        }
     }
 }
 

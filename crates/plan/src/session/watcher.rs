@@ -38,6 +38,9 @@ use mark::Mark;
 /// Events dealt with together.
 const BATCH: usize = 256;
 
+/// Committed plans started together.
+const STARTS_AT_ONCE: usize = 16;
+
 /// Index rows read at once, as many as a listing reads: a summary may be long.
 const PAGE: usize = 32;
 
@@ -59,7 +62,7 @@ pub(super) struct Watcher {
     events: Receiver<Arc<Lifecycle>>,
     /// Resolved sessions that could not be dealt with, to be tried again. While there are any, the checkpoint stays.
     waiting: BTreeMap<String, Resolved>,
-    /// Runs whose execution session could not be looked at, to be tried again.
+    /// Runs that could not be told what their execution session asks for, to be tried again.
     unfollowed: BTreeSet<String>,
     /// Sessions may have been missed: the index must be gone through.
     behind: bool,
@@ -157,7 +160,9 @@ impl Watcher {
             (LifecycleEvent::Cancelled | LifecycleEvent::Expired, Some(run_id)) => {
                 let how = if event.event == LifecycleEvent::Cancelled { "cancelled" } else { "expired" };
                 let reason = format!("its execution session was {how}");
-                self.session_runs.stop(run_id, &session.session_id, &reason).await;
+                if self.session_runs.stop(run_id, &session.session_id, &reason).await.is_err() {
+                    self.unfollowed.insert(run_id.to_owned());
+                }
             }
             // Nearly every session has nothing to do with plans, and is not worth a read.
             (LifecycleEvent::Resolved, None) if event.resolved_by.as_deref().is_none_or(extract::concerns_plans) => {
@@ -261,23 +266,34 @@ impl Watcher {
             return;
         }
         let mut starts = JoinSet::new();
-        for resolved in ready.into_iter().filter(|resolved| resolved.names_a_plan) {
-            let session_runs = self.session_runs.clone();
-            starts.spawn(async move {
-                let failed = session_runs.start_by_itself(&resolved.session_id).await;
-                failed.map_err(|error| (resolved, error))
-            });
-        }
-        while let Some(started) = starts.join_next().await {
-            match started {
-                Ok(Ok(())) => {}
-                Ok(Err((resolved, error))) => self.hold(resolved, &error),
-                Err(error) => {
+        let mut ready = ready.into_iter().filter(|resolved| resolved.names_a_plan);
+        let mut has_room = true;
+        loop {
+            while has_room
+                && starts.len() < STARTS_AT_ONCE
+                && let Some(resolved) = ready.next()
+            {
+                let session_runs = self.session_runs.clone();
+                starts.spawn(async move {
+                    let failed = session_runs.start_by_itself(&resolved.session_id).await;
+                    failed.map_err(|error| (resolved, error))
+                });
+            }
+            match starts.join_next().await {
+                None => break,
+                Some(Ok(Ok(()))) => {}
+                Some(Ok(Err((resolved, error)))) => {
+                    has_room &= !matches!(error, Error::Executor(StartError::Overloaded { .. }));
+                    self.hold(resolved, &error);
+                }
+                Some(Err(error)) => {
                     tracing::error!(%error, "starting a committed plan broke off");
                     self.behind = true;
                 }
             }
         }
+        // As many runs are at work as may be: the others would be refused as well, each after a good many writes.
+        self.waiting.extend(ready.map(|resolved| (resolved.session_id.clone(), resolved)));
     }
 
     fn hold(&mut self, resolved: Resolved, error: &dyn std::error::Error) {
@@ -357,15 +373,15 @@ impl SessionRuns {
                 return false;
             }
         };
-        match state {
+        let told = match state {
             SessionState::Suspended => self.pause(run_id, true).await,
             SessionState::Open => self.pause(run_id, false).await,
             SessionState::Cancelled | SessionState::Expired => {
-                self.stop(run_id, &id, "its execution session has ended").await;
-                true
+                self.stop(run_id, &id, "its execution session has ended").await
             }
-            SessionState::Resolved | SessionState::Unspecified => true,
-        }
+            SessionState::Resolved | SessionState::Unspecified => Ok(()),
+        };
+        told.is_ok()
     }
 }
 

@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use macp_kernel::Input;
 use macp_ledger::{MemoryStore, Store};
-use macp_plan::executor::Started;
+use macp_plan::executor::{Start, StartMode, Started};
 use macp_plan::session::{Error, SessionSettings, StartFromSession, execution_session_id, reported};
+use macp_plan::store::Status;
+use macp_plan_core::journal::SessionLink;
 use macp_wire::v1::SessionState;
 use tokio::task::JoinHandle;
 
-use crate::decision::committed;
-use crate::world::{Gate, World, plan, step, until};
+use crate::decision::{Decision, committed, control};
+use crate::world::{Gate, World, frozen, plan, step, token, until};
 use crate::wrapped::{Wrapped, Writes};
 
 /// The run goes on and ends while its report cannot be written; then the report is completed.
@@ -117,5 +121,140 @@ async fn a_start_that_nobody_waits_for_is_reported() {
     world.executor.finished(&run_id).await.unwrap();
     world.reported_to_the_end(&run_id).await;
     assert_eq!(world.execution_state(&run_id), Some(SessionState::Resolved));
+    world.stop().await;
+}
+
+/// Kind of the documents that keep what a run was told.
+const CANCELS: &str = "aos.cancel";
+
+/// A server whose store of runs can fail, at work on a run of two steps of which the first is out.
+async fn at_work(name: &str) -> (World, Arc<Wrapped>, SessionLink, String) {
+    let runs = Wrapped::new();
+    let store = Arc::clone(&runs) as Arc<dyn Store>;
+    let world = World::over(Arc::new(MemoryStore::new()), store, Gate::closed(), SessionSettings::default()).await;
+    world.session_runs.begin().await.unwrap();
+    let (session_id, _) = committed(&world.engine, name, &two_steps()).await;
+    let request = StartFromSession::first(&session_id, "op");
+    let run_id = world.session_runs.start_from_session(request).await.unwrap().run_id;
+    world.skill.reached(1).await;
+    let link = world.session_runs.bind(&session_id).await.unwrap().link;
+    (world, runs, link, run_id)
+}
+
+fn two_steps() -> serde_json::Value {
+    plan("p1", vec![step("s1"), step("s2")])
+}
+
+async fn is_told_to_stop(world: &World, run_id: &str) {
+    until("the run to be told", || async { world.runs().ledger().document(CANCELS, run_id).unwrap().is_some() }).await;
+    // Kept is not heard yet; when a second word is answered the run has heard the first.
+    world.executor.cancel(run_id, "op", "again").await.unwrap();
+    world.skill.let_through(10);
+    let result = world.executor.finished(run_id).await.unwrap().unwrap();
+    assert_eq!((result.status, world.skill.begun()), (Status::Cancelled, 1));
+    assert_ne!(result.cancelled.unwrap().by, "op");
+}
+
+/// What takes the place of a commitment is noted, and the run cannot be told for now: it is told later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_superseded_run_is_stopped_once_that_can_be_kept() {
+    let (world, runs, link, run_id) = at_work("superseded").await;
+    runs.set_unwritable(Some(CANCELS));
+    let later = plan("p2", vec![step("s1")]);
+    let mut decision = Decision::standard(&world.engine, "later").await;
+    let (session_id, hash) = (&link.session_id, &link.commitment_hash);
+    decision.propose_plan(&later).await.commit_instead(&token(&later), session_id, hash).await;
+    until("the note", || async { world.session_runs.check_superseded(&link).await.is_err() }).await;
+    runs.set_unwritable(None);
+    is_told_to_stop(&world, &run_id).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_session_ended_is_stopped_once_that_can_be_kept() {
+    let (world, runs, _, run_id) = at_work("ended").await;
+    world.reported_so_far(&run_id).await;
+    runs.set_unwritable(Some(CANCELS));
+    let cancel = Input::Cancel { reason: "enough".to_owned() };
+    control(&world.engine, &execution_session_id(&run_id), "macp-executor", cancel).await;
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    runs.set_unwritable(None);
+    is_told_to_stop(&world, &run_id).await;
+    world.stop().await;
+}
+
+/// Ends the run that is at work and gives the retry of it.
+async fn retry_of(world: &World, run_id: &str) -> Start {
+    world.executor.cancel(run_id, "op", "later").await.unwrap();
+    world.skill.let_through(1);
+    world.executor.finished(run_id).await.unwrap();
+    let mode = StartMode::Retry { parent_run_id: run_id.to_owned(), from_step: None };
+    Start { mode, ..Start::execute(frozen(&two_steps()), "op") }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_that_nobody_waits_for_is_reported() {
+    let (world, runs, link, parent) = at_work("retry").await;
+    let start = retry_of(&world, &parent).await;
+    world.reported_to_the_end(&parent).await;
+    let (commits, _) = runs.counts();
+    runs.hold();
+    let session_runs = world.session_runs.clone();
+    let asked = tokio::spawn(async move { session_runs.start_beside(Some(link), start).await });
+    let waiting = Arc::clone(&runs);
+    tokio::task::spawn_blocking(move || waiting.wait_for_commits(commits + 1)).await.unwrap();
+    asked.abort();
+    assert!(asked.await.unwrap_err().is_cancelled());
+    runs.release();
+    until("the run", || async { world.listed().await.len() == 2 }).await;
+    world.skill.let_through(10);
+    let run_id = world.listed().await.remove(0).run_id;
+    assert_eq!(world.executor.finished(&run_id).await.unwrap().unwrap().status, Status::Succeeded);
+    until("its report", || async { world.execution_state(&run_id) == Some(SessionState::Resolved) }).await;
+    world.stop().await;
+}
+
+/// A process went down between starting a retry and putting down that it is to be reported.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_that_was_not_reported_is_reported_after_the_next_start() {
+    let (world, runs, _, parent) = at_work("unreported").await;
+    let start = retry_of(&world, &parent).await;
+    world.reported_to_the_end(&parent).await;
+    let run_id = world.executor.start(start).await.unwrap().run_id;
+    world.skill.reached(2).await;
+    let sessions = Arc::clone(world.engine.store());
+    world.stop().await;
+
+    let world = World::over(sessions, runs, Gate::open(), SessionSettings::default()).await;
+    assert_eq!(world.execution_state(&run_id), None);
+    world.session_runs.begin().await.unwrap();
+    assert_eq!(world.executor.finished(&run_id).await.unwrap().unwrap().status, Status::Succeeded);
+    until("its report", || async { world.execution_state(&run_id) == Some(SessionState::Resolved) }).await;
+    world.stop().await;
+}
+
+/// The index row of one run cannot be read: it is held, and the others go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_row_holds_up_its_own_run_alone() {
+    let (world, runs, _, _) = at_work("whole").await;
+    let damaged = plan("damaged-plan", vec![step("s1")]);
+    let (session_id, _) = committed(&world.engine, "damaged", &damaged).await;
+    let request = StartFromSession::first(&session_id, "op");
+    let damaged = world.session_runs.start_from_session(request).await.unwrap().run_id;
+    world.skill.reached(2).await;
+    let whole = world.listed().await.into_iter().find(|run| run.run_id != damaged).unwrap().run_id;
+    let sessions = Arc::clone(world.engine.store());
+    world.stop().await;
+
+    runs.tamper_head(|head| {
+        if head.summary.windows(12).any(|window| window == b"damaged-plan") {
+            head.summary = Bytes::from_static(b"no summary");
+        }
+    });
+    let world = World::over(sessions, runs, Gate::open(), SessionSettings::default()).await;
+    world.session_runs.begin().await.unwrap();
+    assert_eq!(world.executor.finished(&whole).await.unwrap().unwrap().status, Status::Succeeded);
+    world.reported_to_the_end(&whole).await;
+    assert!(world.runs().summary(&damaged).await.is_err());
     world.stop().await;
 }

@@ -29,6 +29,8 @@ pub(crate) struct Wrapped {
 struct State {
     writes: Writes,
     reads_fail: bool,
+    /// Documents of this kind cannot be written.
+    unwritable: Option<&'static str>,
     held: bool,
     /// Commits begun, and their appends.
     commits: usize,
@@ -43,7 +45,8 @@ impl fmt::Debug for Wrapped {
 
 impl Wrapped {
     pub(crate) fn new() -> Arc<Self> {
-        let state = State { writes: Writes::Work, reads_fail: false, held: false, commits: 0, appends: 0 };
+        let state =
+            State { writes: Writes::Work, reads_fail: false, unwritable: None, held: false, commits: 0, appends: 0 };
         Arc::new(Self {
             inner: MemoryStore::new(),
             state: Mutex::new(state),
@@ -61,6 +64,12 @@ impl Wrapped {
     #[allow(dead_code, reason = "the tests of runs of sessions have a use for it")]
     pub(crate) fn set_reads_fail(&self, fail: bool) {
         self.state.lock().unwrap().reads_fail = fail;
+    }
+
+    /// Documents of one kind cannot be written, or all of them again.
+    #[allow(dead_code, reason = "the tests of runs of sessions have a use for it")]
+    pub(crate) fn set_unwritable(&self, kind: Option<&'static str>) {
+        self.state.lock().unwrap().unwritable = kind;
     }
 
     /// Commits begin and do not end until released.
@@ -143,7 +152,9 @@ impl Around for Wrapped {
     }
 
     fn put_document(&self, kind: &str, key: &str, bytes: &[u8], mode: PutMode) -> Result<PutOutcome, Failure> {
-        match self.state.lock().unwrap().writes {
+        let state = self.state.lock().unwrap();
+        match state.writes {
+            _ if state.unwritable == Some(kind) => Err(Self::failure()),
             Writes::Work => self.inner.put_document(kind, key, bytes, mode),
             _ => Err(Self::failure()),
         }
