@@ -47,8 +47,7 @@ impl Executor {
             // Whoever goes on with it finds what is kept, unless nobody can. A new process goes on with all of them.
             match shared.recovered(&run_id).await {
                 Ok(_) if shared.desk.is_held(&run_id) => shared.end_stuck(&run_id, &summary.agent_id, cancel).await,
-                // Whoever goes on with all of them finds what is kept.
-                Ok(_) if shared.is_stopping() || !shared.desk.is_open() => Ok(()),
+                Ok(_) if shared.is_stopping() || !shared.desk.may_go_on(&run_id) => Ok(()),
                 Ok(_) => {
                     shared.resume(&run_id).await?;
                     Ok(())

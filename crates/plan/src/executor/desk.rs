@@ -172,8 +172,10 @@ impl Desk {
         self.opened.store(true, Ordering::SeqCst);
     }
 
-    pub(super) fn is_open(&self) -> bool {
-        self.opened.load(Ordering::SeqCst)
+    /// Whether a run that nobody is at work on may be gone on with: it was at work here, or what is known of it elsewhere
+    /// has been looked at.
+    pub(super) fn may_go_on(&self, run_id: &str) -> bool {
+        self.opened.load(Ordering::SeqCst) || self.given_up().contains_key(run_id)
     }
 
     pub(super) fn is_held(&self, run_id: &str) -> bool {
