@@ -1,5 +1,6 @@
 //! What an attempt costs: integers only, in microcents, from what was used and the pinned prices.
 
+use macp_wire::canonical::INTEGER_MAX;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::MICROCENTS_PER_CENT;
@@ -15,6 +16,17 @@ pub struct Usage {
     pub bytes: u64,
     pub input_tokens: u64,
     pub output_tokens: u64,
+}
+
+impl Usage {
+    /// The same with no number larger than every reader of the journal reads exactly.
+    #[must_use]
+    pub fn exact(self) -> Self {
+        let Self { requests, bytes, input_tokens, output_tokens } = self;
+        let [requests, bytes, input_tokens, output_tokens] =
+            [requests, bytes, input_tokens, output_tokens].map(|count| count.min(INTEGER_MAX));
+        Self { requests, bytes, input_tokens, output_tokens }
+    }
 }
 
 /// Where the cost of an attempt came from.

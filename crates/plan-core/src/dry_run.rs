@@ -27,9 +27,6 @@ use crate::reference;
 use crate::retry;
 use crate::skill::{Catalog, PureSkill, SkillMetadata, guarded, has_target};
 
-/// How much later than the skill's own timer the executor's guard fires.
-pub const GUARD_MS: u64 = 1_000;
-
 /// What a plan would do and cost.
 #[derive(Clone, Debug, Serialize)]
 pub struct Estimate {
@@ -246,7 +243,7 @@ impl<'a> Bounds<'a> {
         let effects = skill.as_ref().and_then(|skill| guarded(|| skill.effects(&step.parameters))).unwrap_or_default();
         let hinted = skill.as_ref().is_none_or(|skill| has_target(skill.metadata(), &effects));
         let wait_with_hints_ms_max = waits(hinted);
-        let running = u64::from(attempts_max).saturating_mul(timeout_ms.saturating_add(GUARD_MS));
+        let running = u64::from(attempts_max).saturating_mul(timeout_ms.saturating_add(limits::GUARD_MS));
         StepEstimate {
             step_id: step.step_id.clone(),
             status: result.map(|result| result.status),

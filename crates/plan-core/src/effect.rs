@@ -27,6 +27,20 @@ pub struct Effect {
     pub idempotency: Idempotency,
 }
 
+impl Effect {
+    /// Whether one run has to claim the effect, so that no other brings it about as well.
+    #[must_use]
+    pub fn needs_claim(&self) -> bool {
+        self.idempotency != Idempotency::Natural
+    }
+
+    /// Whether repeating it does harm, and nobody recognises a repetition.
+    #[must_use]
+    pub fn is_unrepeatable(&self) -> bool {
+        self.idempotency == Idempotency::None
+    }
+}
+
 /// The key under which an effect is known to its target and here. It holds no attempt: a retry must carry the same key.
 ///
 /// `session_id` is empty for a run without a session; `effect_index` counts the effects of one dispatch from 0.

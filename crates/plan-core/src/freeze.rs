@@ -18,7 +18,7 @@ use crate::skill::Catalog;
 use crate::taxonomy::{self, Taxonomy};
 use fields::Fields;
 
-pub(crate) use policy::{proves_no_effect, repeats_do_harm};
+pub(crate) use policy::proves_no_effect;
 pub use profile::Profile;
 
 /// What the author of a plan may leave to whoever freezes it.

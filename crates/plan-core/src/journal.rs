@@ -128,6 +128,21 @@ pub enum Body {
 }
 
 impl Body {
+    /// The output an entry tells of.
+    #[must_use]
+    pub fn output(&self) -> Option<&Output> {
+        match self {
+            Body::AttemptObserved { output, .. } | Body::DedupeVerdict { output, .. } => Some(output),
+            _ => None,
+        }
+    }
+
+    /// The digest of an output that the entry names without holding it.
+    #[must_use]
+    pub fn output_apart(&self) -> Option<&Digest> {
+        self.output().filter(|output| output.output.is_none())?.output_ref.as_ref()
+    }
+
     /// The name of the kind, as written in `type`.
     #[must_use]
     pub fn kind(&self) -> &'static str {

@@ -15,6 +15,8 @@ pub const REFERENCE_BYTES_MAX: usize = 1024;
 pub const FINDINGS_MAX: usize = 200;
 /// Names of earlier steps one finding offers, the nearest.
 pub const OFFERED_NAMES_MAX: usize = 32;
+/// How long after a call's own timeout the executor ends it, so that a skill which keeps its time reports first (AOS-72).
+pub const GUARD_MS: u64 = 1_000;
 pub const TIMEOUT_MS_MAX: u64 = 3_600_000;
 pub const BUDGET_CENTS_MAX: u64 = 9_000_000_000;
 pub const RETRIES_MAX: u32 = 10;

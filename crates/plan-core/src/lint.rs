@@ -12,7 +12,7 @@ use crate::freeze::{self, FreezeOptions};
 use crate::plan::{FrozenPlan, OnError, Plan, Step, StepStatus};
 use crate::rate_card::{self, RateCard};
 use crate::reference;
-use crate::skill::{Catalog, PureSkill};
+use crate::skill::{Catalog, PureSkill, is_unrepeatable};
 
 /// All findings about the text of a plan, errors first. An authored plan is frozen on trial; a frozen one is only read.
 #[must_use]
@@ -114,7 +114,7 @@ fn ceiling(found: &mut Vec<Finding>, plan: &Plan, step: &Step, needs: Option<u64
 
 fn harmful_retries(found: &mut Vec<Finding>, step: &Step, skill: &dyn PureSkill) {
     let policy = &step.retry_policy;
-    if policy.max_retries == 0 || !freeze::repeats_do_harm(skill, &step.parameters) {
+    if policy.max_retries == 0 || !is_unrepeatable(skill, &step.parameters) {
         return;
     }
     let codes: Vec<&str> =

@@ -37,7 +37,7 @@ use crate::budget;
 use crate::cause::Cause;
 use crate::cost::Usage;
 use crate::digest::Digest;
-use crate::effect::{Effect, Idempotency};
+use crate::effect::Effect;
 use crate::journal::{Body, Entry, REVISION, RunFinished, RunMode, RunStart, StepFinished};
 use crate::plan::{FrozenPlan, Plan, Step};
 use crate::rate_card::{self, RateCard};
@@ -187,12 +187,11 @@ impl Machine {
             && self.state.current.as_ref().is_some_and(|current| current.prepared.is_unrepeatable())
     }
 
-    /// Whether the step that is under way has an effect that must not be repeated unclaimed. The steps of a run that
-    /// tries again are all asked about, and most of them have none.
+    /// Whether the step that is under way has an effect that must be claimed. The steps of a run that tries again are all
+    /// asked about, and most of them have none.
     #[must_use]
-    pub fn repeats_harm(&self) -> bool {
-        let harms = |effect: &Effect| effect.idempotency != Idempotency::Natural;
-        self.state.current.as_ref().is_some_and(|current| current.prepared.effects.iter().any(harms))
+    pub fn needs_claim(&self) -> bool {
+        self.state.current.as_ref().is_some_and(|current| current.prepared.needs_claim())
     }
 
     /// The step that is under way, and its attempt.

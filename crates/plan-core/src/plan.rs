@@ -12,7 +12,8 @@ use serde_json::{Map, Value};
 
 use crate::digest::Digest;
 
-pub use frozen::{FrozenPlan, PlanError, plan_hash};
+pub use frozen::{FrozenPlan, PlanError, covered, plan_hash};
+pub use limits::{is_semver, is_skill_id};
 
 /// One cent, in the unit of account.
 pub const MICROCENTS_PER_CENT: u64 = 1_000_000;

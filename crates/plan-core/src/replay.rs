@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::compare::{PinViolation, Report};
 use crate::digest::Digest;
-use crate::journal::{Broken, RunMode};
+use crate::journal::RunMode;
 use crate::machine::{Pinned, Rules};
 use crate::plan::FrozenPlan;
 use crate::rate_card::RateCardError;
@@ -88,14 +88,16 @@ impl Refused {
 
 /// The report about a journal that cannot be believed.
 #[must_use]
-pub fn broken(mode: RunMode, original_run_id: &str, replay_run_id: &str, plan: &FrozenPlan, broken: &Broken) -> Report {
-    let ids = (original_run_id.to_owned(), replay_run_id.to_owned());
-    let mut report = Report::not_comparable(mode, ids.0, ids.1, plan.hash.clone());
-    report.pin_violations.push(PinViolation {
-        kind: "journal".to_owned(),
-        subject: format!("entry {}", broken.seq),
-        why: broken.to_string(),
-    });
+pub fn broken(
+    mode: RunMode,
+    original_run_id: String,
+    replay_run_id: String,
+    plan_hash: Digest,
+    seq: u64,
+    why: String,
+) -> Report {
+    let mut report = Report::not_comparable(mode, original_run_id, replay_run_id, plan_hash);
+    report.pin_violations.push(PinViolation { kind: "journal".to_owned(), subject: format!("entry {seq}"), why });
     report
 }
 

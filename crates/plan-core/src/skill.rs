@@ -1,4 +1,5 @@
-//! What the decision core knows of a skill: its declaration and three pure functions. Calling it is not among them.
+//! What the decision core knows of a skill: its declaration, and what it answers from parameters alone. Calling it is not
+//! among them.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -125,6 +126,12 @@ pub trait Catalog: Debug + Send + Sync {
 /// more (AOS-79). The panic is reported where it happens, and what it left half done is thrown away.
 pub fn guarded<T>(ask: impl FnOnce() -> T) -> Option<T> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(ask)).ok()
+}
+
+/// Whether a call with these parameters has an effect that nobody recognises when it is repeated. A panic over them makes
+/// nothing harmless.
+pub fn is_unrepeatable(skill: &dyn PureSkill, parameters: &Map<String, Value>) -> bool {
+    guarded(|| skill.effects(parameters)).is_none_or(|effects| effects.iter().any(Effect::is_unrepeatable))
 }
 
 /// Whether a call reaches anyone who could ask for a wait before the next one. Where nobody is, no wait is obeyed but

@@ -140,7 +140,9 @@ fn a_broken_chain_is_reported_with_its_place() {
     }
     records[3].0 = records[3].0.replace("allowed", "alleged");
     let broken = Journal::read(records.iter().map(|(text, hash)| (text, hash))).expect_err("broken");
-    let report = replay::broken(RunMode::MockReplay, "r-original", "r-replay", &plan, &broken);
+    let ids = ("r-original".to_owned(), "r-replay".to_owned());
+    let why = broken.to_string();
+    let report = replay::broken(RunMode::MockReplay, ids.0, ids.1, plan.hash.clone(), broken.seq, why);
     assert_eq!(report.verdict, Verdict::NotComparable);
     assert_eq!(report.pin_violations[0].subject, "entry 3");
     assert!(report.behavior_match.values().all(Option::is_none));

@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 
 use macp_ledger::Store;
 use macp_plan_core::digest::Digest;
-use macp_plan_core::journal::{Body, Output};
+use macp_plan_core::journal::Body;
 use serde::{Deserialize, Serialize};
 
 pub use self::import::{ImportError, Imported};
@@ -59,6 +59,12 @@ struct Footer {
     head: String,
 }
 
+impl Footer {
+    fn of(run: &Run, bodies: usize) -> Self {
+        Self { bodies: bodies as u64, entries: run.entries.len() as u64, head: run.head().to_string() }
+    }
+}
+
 /// Writes a run out, chunk by chunk. Blocks; a damaged run is not exported.
 #[derive(Debug)]
 pub struct Exporter<'a> {
@@ -85,7 +91,7 @@ impl<'a> Exporter<'a> {
         let Some(run) = crate::store::read::load(store, run_id)? else {
             return Ok(None);
         };
-        let apart: BTreeSet<Digest> = run.bodies().filter_map(kept_apart).cloned().collect();
+        let apart: BTreeSet<Digest> = run.bodies().filter_map(Body::output_apart).cloned().collect();
         let bodies = apart.into_iter().collect();
         Ok(Some(Self { store, run, bodies, lines: Lines::default(), next: Part::Header }))
     }
@@ -111,36 +117,32 @@ impl<'a> Exporter<'a> {
                 // A file tells of the run, not of the store it was read from.
                 let summary =
                     Summary { imported: false, journal_bytes: 0, output_bytes: 0, ..self.run.summary.clone() };
-                let header = Header { format: FORMAT.to_owned(), summary };
-                self.lines.write(chunk, "header", &line::text_of(&header));
+                self.lines.header(chunk, summary);
                 Part::Plan
             }
             Part::Plan => {
                 let hash = &self.run.start().plan_hash;
                 let (text, _) = plans::text(self.store, hash)?.ok_or_else(|| missing("plan", hash))?;
-                self.lines.write(chunk, "plan", &text);
+                self.lines.plan(chunk, &text);
                 Part::Body(0)
             }
             Part::Body(position) => match self.bodies.get(position) {
                 Some(digest) => {
                     let text = bodies::text(self.store, digest)?.ok_or_else(|| missing("output", digest))?;
-                    self.lines.write(chunk, "body", &text);
+                    self.lines.body(chunk, &text);
                     Part::Body(position + 1)
                 }
                 None => Part::Entry(0),
             },
             Part::Entry(position) => match self.run.entries.get(position) {
                 Some(sealed) => {
-                    let text = String::from_utf8_lossy(&sealed.text);
-                    self.lines.write(chunk, "entry", &format!("{text},\"hash\":\"{}\"", sealed.hash));
+                    self.lines.entry(chunk, sealed);
                     Part::Entry(position + 1)
                 }
                 None => Part::Footer,
             },
             Part::Footer => {
-                let (bodies, entries) = (self.bodies.len() as u64, self.run.entries.len() as u64);
-                let footer = Footer { bodies, entries, head: self.run.head().to_string() };
-                self.lines.write(chunk, "footer", &line::text_of(&footer));
+                self.lines.footer(chunk, &self.run, self.bodies.len());
                 Part::End
             }
             Part::End => Part::End,
@@ -150,17 +152,4 @@ impl<'a> Exporter<'a> {
 
 fn missing(what: &'static str, digest: &Digest) -> StoreError {
     StoreError::Damaged { what, key: digest.to_string(), reason: "it is not there".to_owned() }
-}
-
-/// The output an entry tells of.
-fn output_of(body: &Body) -> Option<&Output> {
-    match body {
-        Body::AttemptObserved { output, .. } | Body::DedupeVerdict { output, .. } => Some(output),
-        _ => None,
-    }
-}
-
-/// The digest of an entry's output, if the output itself is not in the entry.
-fn kept_apart(body: &Body) -> Option<&Digest> {
-    output_of(body).filter(|output| output.output.is_none())?.output_ref.as_ref()
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use macp_plan_core::digest::Digest;
+use macp_plan_core::plan::{is_semver, is_skill_id};
 use macp_plan_core::rate_card::{self, RateCard, RateCardError};
 use macp_plan_core::skill::{Catalog, PureSkill, Registration, SkillMetadata};
 use macp_plan_core::taxonomy::{DEFAULT_VERSION, Taxonomy};
@@ -256,7 +257,7 @@ pub(crate) fn check(skill: &dyn PureSkill) -> Result<(), Error> {
     if !is_skill_id(&metadata.skill_id) {
         return Err(Error::SkillId(metadata.skill_id.clone()));
     }
-    if !is_version(&metadata.version) {
+    if !is_semver(&metadata.version) {
         return Err(Error::Version { skill: metadata.skill_id.clone(), version: metadata.version.clone() });
     }
     let taxonomy = Taxonomy::version(DEFAULT_VERSION).expect("the default version of the taxonomy is kept");
@@ -287,45 +288,4 @@ pub(crate) fn check(skill: &dyn PureSkill) -> Result<(), Error> {
         return Ok(());
     };
     Err(Error::Metadata { skill: named, problem })
-}
-
-fn is_skill_id(text: &str) -> bool {
-    let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'.' | b'-');
-    (1..=128).contains(&text.len()) && text.bytes().all(letter)
-}
-
-/// `MAJOR.MINOR.PATCH` and perhaps `-pre`, as semantic versioning has it.
-fn is_version(text: &str) -> bool {
-    let (numbers, pre) = match text.split_once('-') {
-        Some((numbers, pre)) => (numbers, Some(pre)),
-        None => (text, None),
-    };
-    let is_number = |part: &str| {
-        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()) && (part == "0" || !part.starts_with('0'))
-    };
-    let is_label = |part: &str| {
-        let numeric = part.bytes().all(|byte| byte.is_ascii_digit());
-        let plain = part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        !part.is_empty() && plain && (!numeric || is_number(part))
-    };
-    numbers.split('.').count() == 3
-        && numbers.split('.').all(is_number)
-        && pre.is_none_or(|pre| pre.split('.').all(is_label))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_are_semantic() {
-        for good in ["0.0.0", "1.2.0", "10.20.30", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-x-y.0"] {
-            assert!(is_version(good), "{good}");
-        }
-        for bad in
-            ["", "1", "1.2", "1.2.3.4", "01.2.3", "1.2.x", "v1.2.3", "1.2.3-", "1.2.3-01", "1.2.3-a..b", "1.2.3+build"]
-        {
-            assert!(!is_version(bad), "{bad}");
-        }
-    }
 }

@@ -22,6 +22,9 @@ pub use report::{TracedReport, traced};
 /// was taken out of it.
 pub const SECRET_WITHHELD: &str = "secret_withheld";
 
+/// The detail of a step that names the run which may have brought its effect about, so that it was not called.
+pub const IN_DOUBT_BY: &str = "in_doubt_by_run";
+
 /// A run, told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunResult {

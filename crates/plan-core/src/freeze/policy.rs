@@ -6,11 +6,10 @@ use serde_json::{Map, Value};
 
 use super::fields::Fields;
 use crate::check::structure::{retryable, unknown_code};
-use crate::effect::{Effect, Idempotency};
 use crate::finding::Finding;
 use crate::limits;
 use crate::plan::{RetryPolicy, Thousandths};
-use crate::skill::{PureSkill, guarded};
+use crate::skill::{self, PureSkill};
 use crate::taxonomy::{self, Taxonomy};
 
 /// What one place says about retries; what it leaves open comes from the next.
@@ -206,17 +205,11 @@ pub(super) fn effective(
 fn default_codes(skill: &dyn PureSkill, parameters: &Map<String, Value>, taxonomy: &Taxonomy) -> Codes {
     let metadata = skill.metadata();
     let listed = metadata.retry.as_ref().map_or(&metadata.failure_modes, |policy| &policy.retryable_codes);
-    let harmful = repeats_do_harm(skill, parameters);
+    let harmful = skill::is_unrepeatable(skill, parameters);
     let codes = listed
         .iter()
         .filter(|code| taxonomy.retryable(code) && (!harmful || proves_no_effect(code)))
         .cloned()
         .collect();
     Codes { codes, aliases: BTreeMap::new() }
-}
-
-/// Whether a call with these parameters has an effect that its target does not recognise when it is repeated.
-pub(crate) fn repeats_do_harm(skill: &dyn PureSkill, parameters: &Map<String, Value>) -> bool {
-    let harms = |effects: Vec<Effect>| effects.iter().any(|effect| effect.idempotency == Idempotency::None);
-    guarded(|| skill.effects(parameters)).is_none_or(harms)
 }

@@ -217,10 +217,8 @@ impl Machine {
             LimiterVerdict::Allowed => {
                 let parent = self.start.parent_run_id.is_some();
                 let claims = self.with_current(|current| {
-                    let repeats_harm =
-                        |effect: &crate::effect::Effect| effect.idempotency != crate::effect::Idempotency::Natural;
                     let prepared = &current.prepared;
-                    !current.claimed && (parent || prepared.claims || prepared.effects.iter().any(repeats_harm))
+                    !current.claimed && (parent || prepared.claims || prepared.needs_claim())
                 });
                 if claims {
                     self.state.phase = Phase::Dedupe;
@@ -354,17 +352,4 @@ fn stop_of(finished: &StepFinished, ending: &Ending, continues: bool) -> Option<
         _ => (StopReason::StepFailed, RunStatus::Failed),
     };
     Some((Stop { reason, step_id: Some(finished.step_id.clone()), code: finished.code.clone() }, status))
-}
-
-impl Body {
-    /// The digest of an output that the entry names without holding it.
-    #[must_use]
-    pub fn output_apart(&self) -> Option<&crate::digest::Digest> {
-        match self {
-            Body::AttemptObserved { output, .. } | Body::DedupeVerdict { output, .. } if output.output.is_none() => {
-                output.output_ref.as_ref()
-            }
-            _ => None,
-        }
-    }
 }

@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use macp_wire::canonical::INTEGER_MAX;
 use serde_json::{Map, Value, json};
 
 use super::Machine;
@@ -12,7 +11,7 @@ use crate::budget;
 use crate::cause::Cause;
 use crate::cost::{self, CostBasis, Price, Usage};
 use crate::digest::Digest;
-use crate::effect::{self, Effect, Idempotency};
+use crate::effect::{self, Effect};
 use crate::plan::{RunIf, Step};
 use crate::skill::{CostModel, IdempotencyClass, PureSkill, SkillMetadata, guarded};
 use crate::{limits, reference};
@@ -40,9 +39,12 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Whether some effect does harm if repeated, and nothing recognises a repetition.
+    pub(super) fn needs_claim(&self) -> bool {
+        self.effects.iter().any(Effect::needs_claim)
+    }
+
     pub(super) fn is_unrepeatable(&self) -> bool {
-        self.effects.iter().any(|effect| effect.idempotency == Idempotency::None)
+        self.effects.iter().any(Effect::is_unrepeatable)
     }
 }
 
@@ -162,7 +164,7 @@ impl Machine {
             prepared.gate = refuse(Cause::InputInvalid, facts);
             return;
         }
-        prepared.bound = exact(prepared.skill.usage_bound(&parameters));
+        prepared.bound = prepared.skill.usage_bound(&parameters).exact();
         let required = |price: &Price| self.requirement(price, prepared.skill.metadata(), &prepared.bound);
         prepared.required = prepared.price.as_ref().map_or(0, required);
         prepared.timeout_ms = timeout_ms(step, &parameters, prepared.skill.metadata());
@@ -180,7 +182,7 @@ impl Machine {
         let key = &prepared.skill.metadata().cost_model.rate_card_key;
         let model = prepared.skill.model(&step.parameters);
         prepared.price = self.card.as_ref().and_then(|card| card.price(key, model));
-        prepared.bound = exact(assumed.bound);
+        prepared.bound = assumed.bound.exact();
         prepared.required = match (assumed.required, &prepared.price) {
             (Some(required), _) => required,
             (None, Some(price)) => self.requirement(price, prepared.skill.metadata(), &prepared.bound),
@@ -254,16 +256,6 @@ fn refuse(cause: Cause, facts: Value) -> Gate {
         _ => Map::new(),
     };
     Gate::Refuse { cause, details }
-}
-
-/// A usage whose numbers every reader of the journal reads exactly.
-fn exact(usage: Usage) -> Usage {
-    Usage {
-        requests: usage.requests.min(INTEGER_MAX),
-        bytes: usage.bytes.min(INTEGER_MAX),
-        input_tokens: usage.input_tokens.min(INTEGER_MAX),
-        output_tokens: usage.output_tokens.min(INTEGER_MAX),
-    }
 }
 
 /// The first timeout that exists: the parameter where the skill has one, the step's, the skill's.

@@ -1,5 +1,7 @@
 //! Frozen plans: the text, what it says, and its digest, always of one another.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -92,15 +94,21 @@ impl FrozenPlan {
     }
 }
 
-/// The digest of a plan: everything but when it was made. Works on every object, frozen or not.
+/// The digest of a plan. Works on every object, frozen or not.
 pub fn plan_hash(value: &Value) -> Result<Digest, macp_wire::canonical::Error> {
+    digest::of_value(digest::PLAN_LABEL, &covered(value))
+}
+
+/// What the digest of a plan covers: everything but when it was made (AOS-9).
+#[must_use]
+pub fn covered(value: &Value) -> Cow<'_, Value> {
     match value {
         Value::Object(members) if members.contains_key("created_at") => {
             let mut members = members.clone();
             members.remove("created_at");
-            digest::of_value(digest::PLAN_LABEL, &Value::Object(members))
+            Cow::Owned(Value::Object(members))
         }
-        other => digest::of_value(digest::PLAN_LABEL, other),
+        other => Cow::Borrowed(other),
     }
 }
 

@@ -199,20 +199,23 @@ pub(crate) fn is_step_id(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
 
-pub(crate) fn is_skill_id(text: &str) -> bool {
+#[must_use]
+pub fn is_skill_id(text: &str) -> bool {
     let allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.' | b'-');
     (1..=limits::ID_MAX).contains(&text.len()) && text.bytes().all(allowed)
 }
 
-/// `MAJOR.MINOR.PATCH`, with an optional pre-release part.
-pub(crate) fn is_semver(text: &str) -> bool {
+/// `MAJOR.MINOR.PATCH`, with an optional pre-release part, as semantic versioning has them. Numbers have at most nine
+/// digits.
+#[must_use]
+pub fn is_semver(text: &str) -> bool {
     let (core, pre) = text.split_once('-').map_or((text, None), |(core, pre)| (core, Some(pre)));
-    let number = |part: &str| {
-        (1..=9).contains(&part.len())
-            && part.bytes().all(|digit| digit.is_ascii_digit())
-            && (part == "0" || !part.starts_with('0'))
+    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let number = |part: &str| (1..=9).contains(&part.len()) && digits(part) && (part == "0" || !part.starts_with('0'));
+    let word = |part: &str| {
+        let plain = part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        !part.is_empty() && plain && (!digits(part) || number(part))
     };
-    let word = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     text.len() <= limits::ID_MAX
         && core.split('.').count() == 3
         && core.split('.').all(number)
@@ -257,4 +260,22 @@ pub(crate) fn is_date_time(text: &str) -> bool {
         _ => false,
     };
     fixed && zone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_semantic() {
+        for good in ["0.0.0", "1.2.0", "10.20.30", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-x-y.0"] {
+            assert!(is_semver(good), "{good}");
+        }
+        for bad in
+            ["", "1", "1.2", "1.2.3.4", "01.2.3", "1.2.x", "v1.2.3", "1.2.3-", "1.2.3-01", "1.2.3-a..b", "1.2.3+build"]
+        {
+            assert!(!is_semver(bad), "{bad}");
+        }
+        assert!(!is_semver("1234567890.0.0"), "a number nobody counts to");
+    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use macp_plan_core::cause::Cause;
 use macp_plan_core::cost::Usage;
+use macp_plan_core::limits;
 use macp_plan_core::skill::Catalog;
 use macp_wire::canonical;
 use serde_json::{Map, Value};
@@ -21,8 +22,8 @@ use crate::secrets::{Allowed, Granted, REFERENCE, Secrets};
 use crate::skill::{Call, Observation};
 use crate::skills::document;
 
-/// How long after a skill's own timer ours goes off, so that one which keeps its time reports first.
-const GUARD: Duration = Duration::from_secs(1);
+/// How long after a skill's own timer ours goes off.
+const GUARD: Duration = Duration::from_millis(limits::GUARD_MS);
 
 /// Longest message and longest text of the details that are told of a call. Longer ones say nothing more to people.
 const MESSAGE_BYTES_MAX: usize = 4 * 1_024;
@@ -131,7 +132,7 @@ fn checked(mut observation: Observation, registry: &Registry, skill_id: &str, sk
 
 /// Cuts what stands beside the output to what the journal can hold.
 fn fit(mut observation: Observation) -> Observation {
-    observation.usage = observation.usage.map(held);
+    observation.usage = observation.usage.map(Usage::exact);
     observation.retry_after_ms = observation.retry_after_ms.map(|hint| hint.min(canonical::INTEGER_MAX));
     if observation.message.len() > MESSAGE_BYTES_MAX {
         let end = observation.message.floor_char_boundary(MESSAGE_BYTES_MAX);
@@ -147,16 +148,6 @@ fn fit(mut observation: Observation) -> Observation {
         _ => false,
     });
     observation
-}
-
-fn held(usage: Usage) -> Usage {
-    let held = |count: u64| count.min(canonical::INTEGER_MAX);
-    Usage {
-        requests: held(usage.requests),
-        bytes: held(usage.bytes),
-        input_tokens: held(usage.input_tokens),
-        output_tokens: held(usage.output_tokens),
-    }
 }
 
 #[cfg(test)]

@@ -173,7 +173,7 @@ fn due(run: &Run) -> Option<u64> {
 
 /// The claim of the step under way, as the journal tells it. Whoever went down with it cannot say what becomes of it.
 fn claim(run: &Run, machine: &Machine) -> Option<ClaimRequest> {
-    let (step, _) = machine.current().filter(|_| machine.repeats_harm())?;
+    let (step, _) = machine.current().filter(|_| machine.needs_claim())?;
     let of_step = run.bodies().rev().take_while(|body| !matches!(body, Body::StepFinished(_)));
     let (mut claimed, mut requested) = (None, None);
     for body in of_step.filter(|body| body.step_id() == Some(&step.step_id)) {

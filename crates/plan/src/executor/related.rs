@@ -1,8 +1,7 @@
 //! What a start may refer to: the run it tries again, or the one it replays.
 
-use macp_plan_core::effect::{Effect, Idempotency};
 use macp_plan_core::plan::FrozenPlan;
-use macp_plan_core::skill::{Catalog, guarded};
+use macp_plan_core::skill::{Catalog, is_unrepeatable};
 
 use super::{Shared, Start, StartError, StartMode};
 use crate::store::{Run, Status};
@@ -71,14 +70,12 @@ fn has_step(plan: &FrozenPlan, step_id: &str) -> bool {
     plan.plan.steps.iter().any(|step| step.step_id == step_id)
 }
 
-/// Steps with an effect that nothing recognises as a repetition. Effects are asked of the templates: a reference never
-/// makes one harmless, nor does a panic over it.
+/// Steps with an effect that nobody recognises as a repetition. They are asked of the templates: a reference never makes
+/// one harmless.
 fn unrepeatable(plan: &FrozenPlan, catalog: &dyn Catalog) -> Vec<String> {
     let steps = plan.plan.steps.iter().filter(|step| {
-        catalog.skill(&step.skill_id, &step.skill_version).is_some_and(|registration| {
-            let harms = |effects: Vec<Effect>| effects.iter().any(|effect| effect.idempotency == Idempotency::None);
-            guarded(|| registration.skill.effects(&step.parameters)).is_none_or(harms)
-        })
+        let registration = catalog.skill(&step.skill_id, &step.skill_version);
+        registration.is_some_and(|registration| is_unrepeatable(&*registration.skill, &step.parameters))
     });
     steps.map(|step| step.step_id.clone()).collect()
 }

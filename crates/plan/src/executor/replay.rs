@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use macp_ledger::Store;
-use macp_plan_core::compare::{PinViolation, Report};
+use macp_plan_core::compare::Report;
 use macp_plan_core::dry_run::{self, Estimate};
 use macp_plan_core::journal::{Journal, RunMode};
 use macp_plan_core::machine::OutOfPlace;
@@ -147,10 +147,8 @@ fn broken(
     let run_id = &corruption.run_id;
     let head = store.head(run_id)?.ok_or_else(|| ReplayError::NoRun(run_id.clone()))?;
     let plan_hash = Summary::of_head(&head)?.plan_hash;
-    let mut report = Report::not_comparable(mode, run_id.clone(), replay_run_id, plan_hash);
-    let (kind, subject) = ("journal".to_owned(), format!("entry {}", corruption.seq));
-    report.pin_violations.push(PinViolation { kind, subject, why: corruption.to_string() });
-    Ok(Box::new(report))
+    let why = corruption.to_string();
+    Ok(Box::new(replay::broken(mode, run_id.clone(), replay_run_id, plan_hash, corruption.seq, why)))
 }
 
 /// The journal as the decision core reads it. Loading has checked the chain, so that this finds it whole.

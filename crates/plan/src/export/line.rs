@@ -8,7 +8,8 @@ use macp_ledger::Hash;
 use macp_ledger::chain;
 use serde::Serialize;
 
-use super::FORMAT;
+use super::{FORMAT, Footer, Header};
+use crate::store::{Run, Sealed, Summary};
 
 /// Longest line: the largest output and room to spare.
 const LINE_BYTES_MAX: u64 = 128 * 1_024 * 1_024;
@@ -51,7 +52,28 @@ pub(super) struct Line<'a> {
 }
 
 impl Lines {
-    pub(super) fn write(&mut self, chunk: &mut Vec<u8>, name: &str, payload: &str) {
+    pub(super) fn header(&mut self, chunk: &mut Vec<u8>, summary: Summary) {
+        self.write(chunk, "header", &text_of(&Header { format: FORMAT.to_owned(), summary }));
+    }
+
+    pub(super) fn plan(&mut self, chunk: &mut Vec<u8>, text: &str) {
+        self.write(chunk, "plan", text);
+    }
+
+    pub(super) fn body(&mut self, chunk: &mut Vec<u8>, text: &str) {
+        self.write(chunk, "body", text);
+    }
+
+    pub(super) fn entry(&mut self, chunk: &mut Vec<u8>, sealed: &Sealed) {
+        let text = String::from_utf8_lossy(&sealed.text);
+        self.write(chunk, "entry", &format!("{text}{HASH_BEGIN}{}\"", sealed.hash));
+    }
+
+    pub(super) fn footer(&mut self, chunk: &mut Vec<u8>, run: &Run, bodies: usize) {
+        self.write(chunk, "footer", &text_of(&Footer::of(run, bodies)));
+    }
+
+    fn write(&mut self, chunk: &mut Vec<u8>, name: &str, payload: &str) {
         let content = format!("\"{name}\":{payload}");
         let check = chain::link(FORMAT, self.check.as_ref(), content.as_bytes());
         self.check = Some(check);

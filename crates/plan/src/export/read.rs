@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::line::{Line, LineError, Lines, RawLine, entry_of, next_line, text_of};
-use super::{FORMAT, FORMAT_NAME, Footer, Header, kept_apart, output_of};
+use super::{FORMAT, FORMAT_NAME, Footer, Header};
 use crate::store::sealed::{Checker, Sealed};
 use crate::store::summary::PlanFacts;
 use crate::store::{Run, Summary, plans};
@@ -167,7 +167,7 @@ fn plan(line: &Line<'_>, expected: &Digest) -> Result<Option<(String, Value)>, L
     if canonical::to_string(&plan).ok().as_deref() != Some(line.payload) {
         return Err(LineError::Content("the plan is not in its canonical form".to_owned()));
     }
-    let found = plans::hash_of(plan.clone()).map_err(|error| LineError::Content(error.to_string()))?;
+    let found = plans::hash_of(&plan).map_err(|error| LineError::Content(error.to_string()))?;
     if found != *expected {
         return Err(LineError::Content(format!("the plan has the digest {found}, the run is of plan {expected}")));
     }
@@ -185,7 +185,7 @@ fn exact<T: Serialize + DeserializeOwned>(payload: &str) -> Result<T, LineError>
 
 /// An output that stands in its entry must have the digest the entry says.
 pub(super) fn check_inline(body: &Body) -> Result<(), LineError> {
-    if let Some(output) = output_of(body)
+    if let Some(output) = body.output()
         && let (Some(digest), Some(value)) = (&output.output_ref, &output.output)
     {
         let found = digest::of_value(BODY_LABEL, value).map_err(|error| LineError::Content(error.to_string()))?;
@@ -242,7 +242,7 @@ impl Content {
         let record = Record { sequence: self.checker.next_seq() + 1, bytes: text.to_owned().into(), hash };
         let sealed = self.checker.check(record).map_err(|error| LineError::Content(error.to_string()))?;
         check_inline(sealed.body())?;
-        if let Some(digest) = kept_apart(sealed.body()) {
+        if let Some(digest) = sealed.body().output_apart() {
             if !self.bodies.contains_key(digest) {
                 return Err(LineError::Content(format!("its output {digest} is not in the file")));
             }
@@ -263,8 +263,7 @@ impl Content {
             entries: std::mem::take(&mut self.entries),
             summary: header.summary.clone(),
         };
-        let (bodies, entries) = (self.bodies.len() as u64, run.entries.len() as u64);
-        if *footer != (Footer { bodies, entries, head: run.head().to_string() }) {
+        if *footer != Footer::of(&run, self.bodies.len()) {
             return Err(LineError::Content("the footer tells another number of lines or another last hash".to_owned()));
         }
         let plan: PlanFacts = serde_json::from_str(plan_text)?;

@@ -9,9 +9,9 @@ use macp_plan_core::digest::Digest;
 use macp_plan_core::journal::{Body, RunStart};
 use serde_json::Value;
 
-use super::line::{Lines, text_of};
+use super::line::Lines;
 use super::read::check_inline;
-use super::{ExportedRun, FORMAT, Footer, Header, LineError, kept_apart};
+use super::{ExportedRun, LineError};
 use crate::session::Reported;
 use crate::store::sealed::Checker;
 use crate::store::summary::PlanFacts;
@@ -50,7 +50,7 @@ impl ExportedRun {
         let entries = sealed(&reported)?;
         let Some(Body::RunStarted(start)) = entries.first().map(Sealed::body) else { return Err(ReportError::Empty) };
         check_request(start, &reported.request)?;
-        let (expected, found) = (start.plan_hash.clone(), plans::hash_of(plan.clone())?);
+        let (expected, found) = (start.plan_hash.clone(), plans::hash_of(&plan)?);
         if found != expected {
             return Err(ReportError::OtherPlan { expected, found });
         }
@@ -62,7 +62,7 @@ impl ExportedRun {
             summary.take(entry.body(), finished_at_ms);
         }
         let run = Run { run_id: Arc::from(reported.run_id), entries, summary };
-        let apart = run.bodies().filter_map(kept_apart);
+        let apart = run.bodies().filter_map(Body::output_apart);
         let known = apart.filter_map(|digest| Some((digest.clone(), bodies::without_text(digest)?.to_string())));
         let bodies = known.collect::<BTreeMap<_, _>>();
         Ok(Self { run, plan, bodies, plan_text })
@@ -70,21 +70,16 @@ impl ExportedRun {
 
     /// The run as the file an exporter would write, if everything that belongs into it is there.
     pub fn to_bytes(&self) -> Result<Vec<u8>, OutputMissing> {
-        if let Some(digest) = self.run.bodies().filter_map(kept_apart).find(|it| !self.bodies.contains_key(*it)) {
+        let mut apart = self.run.bodies().filter_map(Body::output_apart);
+        if let Some(digest) = apart.find(|digest| !self.bodies.contains_key(*digest)) {
             return Err(OutputMissing(digest.clone()));
         }
         let (mut lines, mut file) = (Lines::default(), Vec::new());
-        let header = Header { format: FORMAT.to_owned(), summary: self.run.summary.clone() };
-        lines.write(&mut file, "header", &text_of(&header));
-        lines.write(&mut file, "plan", &self.plan_text);
-        self.bodies.values().for_each(|text| lines.write(&mut file, "body", text));
-        for sealed in &self.run.entries {
-            let text = String::from_utf8_lossy(&sealed.text);
-            lines.write(&mut file, "entry", &format!("{text},\"hash\":\"{}\"", sealed.hash));
-        }
-        let (bodies, entries) = (self.bodies.len() as u64, self.run.entries.len() as u64);
-        let footer = Footer { bodies, entries, head: self.run.head().to_string() };
-        lines.write(&mut file, "footer", &text_of(&footer));
+        lines.header(&mut file, self.run.summary.clone());
+        lines.plan(&mut file, &self.plan_text);
+        self.bodies.values().for_each(|text| lines.body(&mut file, text));
+        self.run.entries.iter().for_each(|sealed| lines.entry(&mut file, sealed));
+        lines.footer(&mut file, &self.run, self.bodies.len());
         Ok(file)
     }
 }

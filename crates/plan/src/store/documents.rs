@@ -17,7 +17,7 @@ pub(super) const REQUESTS: &str = "aos.request";
 pub(super) const SETTLEMENTS: &str = "aos.settlement";
 
 /// Label of the digests that serve as keys.
-const KEY_LABEL: &str = "aos-key/1";
+pub(super) const KEY_LABEL: &str = "aos-key/1";
 
 /// A key for a list of texts: ids come from outside and may be long or hold any character, digests are neither.
 pub(crate) fn key(parts: &[&str]) -> String {

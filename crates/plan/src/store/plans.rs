@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use macp_ledger::{PutMode, Store};
-use macp_plan_core::digest::{self, Digest, PLAN_LABEL};
+use macp_plan_core::digest::Digest;
+use macp_plan_core::plan::plan_hash;
 use macp_wire::canonical;
 use serde_json::Value;
 
@@ -11,9 +12,6 @@ use super::blocking;
 use super::documents::{PLANS, damaged, decode};
 use super::error::StoreError;
 use super::summary::PlanFacts;
-
-/// The field of a plan that is told to people and is not part of its digest (AOS-9).
-const OUTSIDE_DIGEST: &str = "created_at";
 
 /// The plans of a store.
 #[derive(Clone, Debug)]
@@ -26,7 +24,7 @@ impl Plans {
     pub async fn keep(&self, plan: Value) -> Result<Digest, StoreError> {
         blocking(&self.store, move |store| {
             let text = text_of(&plan)?;
-            let hash = hash_of(plan)?;
+            let hash = hash_of(&plan)?;
             store.put_document(PLANS, hash.as_str(), text.as_bytes(), PutMode::IfAbsent)?;
             Ok(hash)
         })
@@ -46,7 +44,7 @@ pub(crate) fn text(store: &dyn Store, hash: &Digest) -> Result<Option<(String, V
     let bad = |reason: String| damaged(PLANS, hash.as_str(), reason);
     let text = String::from_utf8(bytes.to_vec()).map_err(|error| bad(error.to_string()))?;
     let plan = canonical::parse(text.as_bytes()).map_err(|error| bad(error.to_string()))?;
-    let found = hash_of(plan.clone())?;
+    let found = hash_of(&plan)?;
     if found != *hash {
         return Err(bad(format!("its digest is {found}")));
     }
@@ -63,12 +61,8 @@ pub(crate) fn put(store: &dyn Store, hash: &Digest, text: &str) -> Result<(), St
     Ok(())
 }
 
-/// The digest of a plan: over its canonical form without the time it was made.
-pub(crate) fn hash_of(mut plan: Value) -> Result<Digest, StoreError> {
-    if let Some(members) = plan.as_object_mut() {
-        members.remove(OUTSIDE_DIGEST);
-    }
-    digest::of_value(PLAN_LABEL, &plan).map_err(|error| not_canonical(&error))
+pub(crate) fn hash_of(plan: &Value) -> Result<Digest, StoreError> {
+    plan_hash(plan).map_err(|error| not_canonical(&error))
 }
 
 pub(crate) fn text_of(plan: &Value) -> Result<String, StoreError> {

@@ -4,16 +4,12 @@ use std::sync::Arc;
 
 use macp_ledger::Store;
 use macp_plan_core::digest;
+use macp_plan_core::limits::STEPS_MAX;
 use serde::{Deserialize, Serialize};
 
-use super::documents::{SETTLEMENTS, decode, get, put_if_absent};
+use super::documents::{KEY_LABEL, SETTLEMENTS, decode, get, put_if_absent};
 use super::error::StoreError;
 use super::{blocking, read};
-
-/// Label of the digest of a run id in a key.
-const RUN_LABEL: &str = "aos-key/1";
-/// Most steps of a plan, and so most settlements of a run.
-const STEPS_MAX: usize = 256;
 
 /// What was found out about an effect in doubt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,5 +77,5 @@ pub(super) fn find(store: &dyn Store, run_id: &str, step_id: &str) -> Result<Opt
 
 /// Keys of one run stand together. Step ids are short and plain.
 fn key(run_id: &str, step_id: &str) -> String {
-    format!("{}/{step_id}", digest::hex_of(RUN_LABEL, run_id.as_bytes()))
+    format!("{}/{step_id}", digest::hex_of(KEY_LABEL, run_id.as_bytes()))
 }

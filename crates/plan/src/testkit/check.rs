@@ -8,6 +8,7 @@ use std::time::Duration;
 use macp_plan_core::cause::Cause;
 use macp_plan_core::cost::Usage;
 use macp_plan_core::effect::Idempotency;
+use macp_plan_core::limits;
 use macp_plan_core::skill::IdempotencyClass;
 use macp_plan_core::taxonomy::{DEFAULT_VERSION, Taxonomy};
 use serde_json::{Map, Value};
@@ -20,7 +21,7 @@ use crate::secrets::{Allowed, Granted, Secrets};
 use crate::skill::{Call, Observation, Skill};
 
 /// How much later than its timeout a skill may report before the executor's guard ends the attempt.
-const GRACE: Duration = Duration::from_millis(1000);
+const GRACE: Duration = Duration::from_millis(limits::GUARD_MS);
 
 /// What is wrong with a skill, one sentence each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use macp_plan_core::digest::PLAN_LABEL;
-use macp_plan_core::plan::FrozenPlan;
+use macp_plan_core::plan::{FrozenPlan, covered};
 use macp_wire::canonical;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{authored, findings};
 use crate::Finding;
@@ -31,11 +31,7 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<Finding> {
             return findings::refuse(&error.into_findings(), "not a frozen plan", advice, output);
         }
     };
-    let mut covered = plan.value.clone();
-    if let Value::Object(members) = &mut covered {
-        members.remove("created_at");
-    }
-    let covered = canonical::to_string(&covered)?;
+    let covered = canonical::to_string(&covered(&plan.value))?;
     match (output.is_json(), args.canonical) {
         (true, _) => {
             let canonical = args.canonical.then_some(covered);

@@ -1,6 +1,6 @@
 //! Steps of which nobody knows whether they took effect.
 
-use macp_plan::result::{RunResult, StepResult};
+use macp_plan::result::{IN_DOUBT_BY, RunResult, StepResult};
 use macp_plan_core::journal::{EFFECT, EFFECT_UNKNOWN};
 use serde_json::Value;
 
@@ -27,5 +27,5 @@ pub(super) fn is_unknown(step: &StepResult) -> bool {
 /// Whether a step was not called because another run may have brought its effect about. What is to be done is said with
 /// it, and is not what to do about an effect that was claimed for another request.
 pub(super) fn is_in_doubt_elsewhere(step: &StepResult) -> bool {
-    step.final_code == CONFLICT && step.outcome.message.contains("`macp run resolve ")
+    step.final_code == CONFLICT && step.outcome.details.contains_key(IN_DOUBT_BY)
 }

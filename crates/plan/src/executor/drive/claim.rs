@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::{Drive, Driven};
 use crate::executor::reuse::Reuse;
+use crate::result::IN_DOUBT_BY;
 use crate::store::{Claim, ClaimRequest, Done, JournalError, Scope, Status, StoreError};
 
 /// The answer to a claim, as the journal tells it.
@@ -78,7 +79,7 @@ impl Drive<'_> {
         }
         // A run that tries again is asked about every step. What can be repeated is not claimed: a later run that
         // tries again is to do it anew.
-        if !self.machine.repeats_harm() {
+        if !self.machine.needs_claim() {
             return Ok(Some(Verdict::new()));
         }
         let claims = self.shared.runs.claims();
@@ -103,6 +104,7 @@ impl Drive<'_> {
             }
             Claim::Unfinished { run_id } => {
                 let step_id = &request.step_id;
+                self.told.details.insert(IN_DOUBT_BY.to_owned(), run_id.as_str().into());
                 self.told.say(format!(
                     "whether run {run_id} brought this effect about is in doubt; say what became of it, with \
                      `macp run resolve {run_id} --step {step_id} --as success|failure --note TEXT`"
