@@ -36,8 +36,8 @@ pub enum ImportError {
 
 impl RunStore {
     /// Stores a run from a file, whole or not at all; durable when it returns. Claims on its effects do not come with
-    /// it: those belong to the store the run was executed in. That its commitment was carried out does, so that nobody
-    /// carries it out again.
+    /// it: those belong to the store the run was executed in, and a run that tries this one again asks its journal. That
+    /// its commitment was carried out does, so that nobody carries it out again.
     pub async fn import(&self, exported: ExportedRun) -> Result<Imported, ImportError> {
         let (carried_out, run_id) = (carried_out(&exported.run), Arc::clone(&exported.run.run_id));
         let imported = self.import_run(exported).await?;

@@ -7,7 +7,8 @@ use macp_plan_core::testkit::{Kit, ScriptedSkill, llm_step, plan, step};
 use serde_json::json;
 
 use super::execution::call;
-use super::world::{World, begin, ended};
+use super::retry::retry;
+use super::world::{World, begin, codes, ended};
 
 fn exported(world: &World, run_id: &str) -> ExportedRun {
     let mut file = Vec::new();
@@ -69,4 +70,36 @@ async fn another_build_of_a_skill_is_named() {
     assert!(matches!(&same, NotReplayed::Diverged(_)), "the build is the one that ran: {same}");
     let before = replayed(&run, &built(Kit::standard().with(mail()).with(model), "now")).unwrap_err();
     assert!(matches!(&before, NotReplayed::Diverged(told) if told.contains("step s1")), "{before}");
+}
+
+/// AOS-114: the claims on a run's effects stay where it ran, and what its journal tells counts all the same, over any
+/// number of retries and from whichever step.
+#[tokio::test(start_paused = true)]
+async fn effects_of_a_run_from_elsewhere_are_not_repeated() {
+    let value = plan(
+        100,
+        vec![call("a", "gate"), step("charge", "post_call", json!({})), call("fails", "404, 404, 404, 404, 200")],
+    );
+    let elsewhere = World::memory();
+    elsewhere.stage.gate.add_permits(1);
+    let executor = elsewhere.executor();
+    let first = begin(&executor, value.clone()).await;
+    ended(&executor, &first).await;
+
+    let world = World::memory();
+    let executor = world.executor();
+    executor.runs().import(exported(&elsewhere, &first)).await.unwrap();
+    let from_there = retry(&executor, &value, &first, Some("charge")).await.unwrap();
+    let result = ended(&executor, &from_there).await;
+    assert_eq!(codes(&result)[..2], [("a", "OK_SKIP_DUPLICATE"), ("charge", "OK_SKIP_DUPLICATE")]);
+
+    // One that never came to the effect says nothing of it; the one before it does.
+    let cancelled = retry(&executor, &value, &first, Some("a")).await.unwrap();
+    world.stage.wait_for_calls(2).await;
+    executor.cancel(&cancelled, "olga", "before the effect").await.unwrap();
+    world.stage.gate.add_permits(1);
+    assert_eq!(codes(&ended(&executor, &cancelled).await), [("a", "OK_HTTP_CALL"), ("charge", "ERR_CANCELLED")]);
+    let again = retry(&executor, &value, &cancelled, None).await.unwrap();
+    let result = ended(&executor, &again).await;
+    assert_eq!(codes(&result)[..2], [("a", "OK_SKIP_DUPLICATE"), ("charge", "OK_SKIP_DUPLICATE")]);
 }

@@ -9,7 +9,12 @@ use serde_json::{Value, json};
 use super::execution::call;
 use super::world::{World, begin, codes, ended, frozen, output_of, step_of};
 
-async fn retry(executor: &Executor, value: &Value, parent: &str, from: Option<&str>) -> Result<String, StartError> {
+pub(crate) async fn retry(
+    executor: &Executor,
+    value: &Value,
+    parent: &str,
+    from: Option<&str>,
+) -> Result<String, StartError> {
     let (parent_run_id, from_step) = (parent.to_owned(), from.map(str::to_owned));
     let mode = StartMode::Retry { parent_run_id, from_step };
     Ok(executor.start(Start { mode, ..Start::execute(frozen(value.clone()), "olga") }).await?.run_id)

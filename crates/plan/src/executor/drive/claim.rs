@@ -6,7 +6,7 @@ use macp_plan_core::plan::StepStatus;
 use tokio::time::Instant;
 
 use super::{Drive, Driven};
-use crate::executor::reuse::Reuse;
+use crate::executor::reuse::{DoneStep, Reuse};
 use crate::result::IN_DOUBT_BY;
 use crate::store::{Claim, ClaimRequest, Done, JournalError, Scope, Status, StoreError};
 
@@ -74,13 +74,23 @@ impl Drive<'_> {
 
     /// The verdict on a claim; none while another run is at work on the effect.
     async fn ask(&mut self, request: &ClaimRequest) -> Result<Option<Verdict>, StoreError> {
-        if let Some((run_id, done)) = self.reused(&request.step_id).await? {
-            return Ok(Some(Verdict::duplicate(run_id, done)));
+        let reuse = self.reuse().await?;
+        if let Some(step) = reuse.step(&request.step_id) {
+            return Ok(Some(Verdict::duplicate(step.run_id.clone(), step.done.clone())));
         }
+        let before = reuse.effects(&request.step_id).cloned();
         // A run that tries again is asked about every step. What can be repeated is not claimed: a later run that
         // tries again is to do it anew.
         if !self.machine.needs_claim() {
             return Ok(Some(Verdict::new()));
+        }
+        if let Some(DoneStep { run_id, request_digest, done }) = before {
+            let verdict = if request_digest.is_none_or(|digest| digest == request.request_digest) {
+                Verdict::duplicate(run_id, done)
+            } else {
+                self.claimed_otherwise(&run_id)
+            };
+            return Ok(Some(Verdict { claims: true, ..verdict }));
         }
         let claims = self.shared.runs.claims();
         let mut claim = claims.claim(request.clone()).await?;
@@ -98,10 +108,7 @@ impl Drive<'_> {
                 Verdict::new()
             }
             Claim::Duplicate { run_id, done } => Verdict::duplicate(run_id, done),
-            Claim::Conflict { run_id } => {
-                self.told.say(format!("run {run_id} claimed this effect for another request"));
-                Verdict::conflict()
-            }
+            Claim::Conflict { run_id } => self.claimed_otherwise(&run_id),
             Claim::Unfinished { run_id } => {
                 let step_id = &request.step_id;
                 self.told.details.insert(IN_DOUBT_BY.to_owned(), run_id.as_str().into());
@@ -115,14 +122,17 @@ impl Drive<'_> {
         Ok(Some(Verdict { claims: true, ..verdict }))
     }
 
-    async fn reused(&mut self, step_id: &str) -> Result<Option<(String, Done)>, StoreError> {
-        if self.machine.start().parent_run_id.is_none() {
-            return Ok(None);
-        }
-        if self.reuse.is_none() {
-            self.reuse = Some(Reuse::of(self.shared, self.machine.start(), self.machine.plan()).await?);
-        }
-        Ok(self.reuse.as_ref().and_then(|reuse| reuse.done(step_id)))
+    fn claimed_otherwise(&mut self, run_id: &str) -> Verdict {
+        self.told.say(format!("run {run_id} claimed this effect for another request"));
+        Verdict::conflict()
+    }
+
+    async fn reuse(&mut self) -> Result<&Reuse, StoreError> {
+        let found = match self.reuse.take() {
+            Some(found) => found,
+            None => Reuse::of(self.shared, self.machine.start(), self.machine.plan()).await?,
+        };
+        Ok(self.reuse.insert(found))
     }
 
     async fn answer(&mut self, request: ClaimRequest, verdict: Verdict) -> Driven<()> {
