@@ -87,6 +87,7 @@ pub(super) fn of_start(error: &StartError) -> Status {
         | StartError::Succeeded { .. }
         | StartError::InDoubt { .. }
         | StartError::NeverAdmitted { .. }
+        | StartError::Held { .. }
         | StartError::ReplayOfReplay { .. } => refused(Code::RunConflict, error.to_string()),
         StartError::Journal(error) => of_journal(error),
         StartError::Store(error) => of_store(error),

@@ -9,8 +9,8 @@ use macp_engine::Engine;
 use macp_plan::executor::{Executor, RunObserver};
 use macp_plan::registry;
 use macp_plan::secrets::Configured;
-use macp_plan::session::SessionRuns;
-use macp_plan::store::{RunStore, StoreError};
+use macp_plan::session::{self, SessionRuns};
+use macp_plan::store::RunStore;
 use macp_plan_core::freeze::Profile;
 use tokio::task::JoinHandle;
 
@@ -91,7 +91,7 @@ async fn recover(executor: Executor, sessions: SessionRuns) {
     }
 }
 
-async fn recover_once(executor: &Executor, sessions: &SessionRuns) -> Result<(), StoreError> {
+async fn recover_once(executor: &Executor, sessions: &SessionRuns) -> Result<(), session::Error> {
     // What its session knows to be done a run must not do again.
     sessions.catch_up().await?;
     let resumed = executor.recover().await?;

@@ -227,9 +227,9 @@ async fn a_retry_that_was_not_reported_is_reported_when_it_is_asked_for_again() 
 
 #[tokio::test]
 async fn aos_109_a_run_of_a_superseded_commitment_is_not_retried_and_not_replayed_in_full() {
-    let runs: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let sessions: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let target = Target::start().await;
-    let world = World::on(Arc::new(MemoryStore::new()), Arc::clone(&runs), target.clone(), |_| ()).await;
+    let world = World::on(Arc::clone(&sessions), Arc::new(MemoryStore::new()), target.clone(), |_| ()).await;
     commit(&world, "earlier", &world.plan(&["/a"]).await).await;
     let run_id = world.try_start(of_session("earlier")).await.expect("a run").run_id;
     world.finished(&run_id).await;
@@ -241,7 +241,7 @@ async fn aos_109_a_run_of_a_superseded_commitment_is_not_retried_and_not_replaye
     let instead = json!({"supersedes": {"session_id": "earlier", "commitment_hash": commitment_hash}});
     commit_with(&world, "later", &world.plan(&["/b"]).await, instead).await;
     let noted = async {
-        while runs.documents("aos.superseded", None, 1).expect("readable").is_empty() {
+        while sessions.documents("aos.superseded", None, 1).expect("readable").is_empty() {
             tokio::task::yield_now().await;
         }
     };

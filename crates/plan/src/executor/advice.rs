@@ -5,6 +5,7 @@ use macp_ledger::Store;
 use macp_plan_core::plan::{FrozenPlan, OnError, Step, StepStatus};
 use macp_plan_core::reference;
 
+use super::control;
 use crate::result::{RunResult, Settled};
 use crate::store::{Outcome, Run, Settlement, StoreError, settlements};
 
@@ -15,6 +16,7 @@ pub(super) fn complete(
     plan: &FrozenPlan,
     result: &mut RunResult,
 ) -> Result<(), StoreError> {
+    result.no_retry = result.no_retry.take().or(control::held(store, &run.run_id)?);
     if run.in_doubt().next().is_none() {
         return Ok(());
     }

@@ -28,6 +28,8 @@ impl Shared {
                 ControlError::Stuck { run_id: run_id.to_owned(), reason }
             }
             JournalError::Store(error) => error.into(),
+            JournalError::Failed { failure, .. } => StoreError::from(failure).into(),
+            JournalError::Closed => StoreError::Closed.into(),
             error => ControlError::Stuck { run_id: run_id.to_owned(), reason: error.to_string() },
         })
     }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{ControlError, Executor, Shared, detached};
+use crate::store::documents::{get, put_if_absent};
 use crate::store::{StoreError, Summary};
 
 /// Kind of the documents that keep a request to cancel until the journal has it.
@@ -14,6 +15,14 @@ const CANCELS: &str = "aos.cancel";
 
 /// Kind of the documents that keep which runs are to wait.
 const PAUSES: &str = "aos.pause";
+
+/// Kind of the documents that keep why runs were held that have been ended.
+const HELD: &str = "aos.held";
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Held {
+    why: String,
+}
 
 /// What a run is told.
 #[derive(Clone, Debug, Default)]
@@ -44,9 +53,11 @@ impl Executor {
             if shared.desk.tell(&run_id, |control| control.cancel = Some(cancel.clone())) {
                 return Ok(());
             }
+            if let Some(why) = shared.desk.why_held(&run_id) {
+                return shared.end_held(&run_id, &summary.agent_id, why, cancel).await;
+            }
             // Whoever goes on with it finds what is kept, unless nobody can. A new process goes on with all of them.
             match shared.recovered(&run_id).await {
-                Ok(_) if shared.desk.is_held(&run_id) => shared.end_stuck(&run_id, &summary.agent_id, cancel).await,
                 Ok(_) if shared.is_stopping() || !shared.desk.may_go_on(&run_id) => Ok(()),
                 Ok(_) => {
                     shared.resume(&run_id).await?;
@@ -90,7 +101,26 @@ impl Executor {
     }
 }
 
+/// Why a run was held before it was ended, if it was.
+pub(super) fn held(store: &dyn Store, run_id: &str) -> Result<Option<String>, StoreError> {
+    Ok(get::<Held>(store, HELD, run_id)?.map(|held| held.why))
+}
+
 impl Shared {
+    /// Ends a run that is held. Its journal does not have what it is held for, and a retry would go by the journal: so
+    /// that is kept first.
+    pub(super) async fn end_held(
+        &self,
+        run_id: &str,
+        agent_id: &str,
+        why: String,
+        cancel: Cancel,
+    ) -> Result<(), ControlError> {
+        let key = run_id.to_owned();
+        self.runs.blocking(move |store| put_if_absent(store, HELD, &key, &Held { why }).map(drop)).await?;
+        self.end_stuck(run_id, agent_id, cancel).await
+    }
+
     async fn check_open(&self, run_id: &str) -> Result<Summary, ControlError> {
         match self.runs.summary(run_id).await? {
             None => Err(ControlError::NoRun(run_id.to_owned())),

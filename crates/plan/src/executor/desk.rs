@@ -178,8 +178,8 @@ impl Desk {
         self.opened.load(Ordering::SeqCst) || self.given_up().contains_key(run_id)
     }
 
-    pub(super) fn is_held(&self, run_id: &str) -> bool {
-        self.held().contains_key(run_id)
+    pub(super) fn why_held(&self, run_id: &str) -> Option<String> {
+        self.held().get(run_id).cloned()
     }
 
     pub(super) fn len(&self) -> usize {

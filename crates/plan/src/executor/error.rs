@@ -38,6 +38,11 @@ pub enum StartError {
          committed to once it may run, with `macp run start --session {session_id}`"
     )]
     NeverAdmitted { run_id: String, session_id: String },
+    #[error(
+        "nothing of run {run_id:?} can be done again, since nobody knows what it has done: {why}; what a session committed \
+         to can be done in a further epoch, once that is found out"
+    )]
+    Held { run_id: String, why: String },
     #[error("the plan has no step {0:?}")]
     NoStep(String),
     #[error(

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::caught::PANICKED;
 use super::drive::scope;
-use super::{Executor, Shared};
+use super::{ControlError, Executor, Shared};
 use crate::store::{ClaimRequest, Run, StoreError, bodies, plans, read};
 
 /// Unfinished runs read at a time.
@@ -31,8 +31,12 @@ impl Executor {
         let (mut resumed, mut after) = (0, None);
         loop {
             let page = self.shared.runs.open_runs(after, PAGE).await?;
-            for run_id in page.iter().filter(|run_id| !self.shared.desk.is_held(run_id)) {
-                match self.shared.resume(run_id).await {
+            for run_id in &page {
+                let gone_on = match self.shared.desk.why_held(run_id) {
+                    Some(why) => self.shared.heed_kept_cancel(run_id, why).await.map(|()| false),
+                    None => self.shared.resume(run_id).await,
+                };
+                match gone_on {
                     Ok(is_resumed) => resumed += usize::from(is_resumed),
                     // The others need not wait for it.
                     Err(error @ StoreError::Damaged { .. }) => {
@@ -58,6 +62,16 @@ impl Executor {
     pub fn hold(&self, run_id: &str, why: String) {
         self.shared.desk.hold(run_id, why);
     }
+
+    /// Whether nobody goes on with a run.
+    pub(crate) fn is_held(&self, run_id: &str) -> bool {
+        self.shared.desk.why_held(run_id).is_some()
+    }
+
+    /// Counts what a run cost that ended without anybody being at work on it.
+    pub(crate) async fn spent(&self, run_id: &str, cost_microcents: u64) {
+        self.shared.spent(run_id, cost_microcents).await;
+    }
 }
 
 /// A run under way, as its journal tells it.
@@ -72,6 +86,17 @@ pub(super) struct Recovered {
 }
 
 impl Shared {
+    /// Ends a held run that was told to stop before it was held.
+    async fn heed_kept_cancel(&self, run_id: &str, why: String) -> Result<(), StoreError> {
+        let Some(cancel) = self.kept_cancel(run_id).await? else { return Ok(()) };
+        let Some(summary) = self.runs.summary(run_id).await? else { return Ok(()) };
+        match self.end_held(run_id, &summary.agent_id, why, cancel).await {
+            Err(ControlError::Store(error)) => Err(error),
+            // It stays as it is, and says so to whoever looks at it.
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
     /// Brings a run to where its journal ends; none if there is no such run.
     pub(super) async fn recovered(&self, run_id: &str) -> Result<Option<Recovered>, StoreError> {
         let (run_id, catalog) = (run_id.to_owned(), self.catalog());

@@ -3,8 +3,8 @@
 use macp_plan_core::plan::FrozenPlan;
 use macp_plan_core::skill::{Catalog, is_unrepeatable};
 
-use super::{Shared, Start, StartError, StartMode};
-use crate::store::{Run, Status};
+use super::{Shared, Start, StartError, StartMode, control};
+use crate::store::{Run, Status, StoreError};
 
 impl Shared {
     /// The run a start refers to, if it does, once it is clear that it may.
@@ -22,6 +22,9 @@ impl Shared {
         if *recorded != start.plan.hash {
             let (recorded, given) = (recorded.to_string(), start.plan.hash.to_string());
             return Err(StartError::OtherPlan { run_id: run_id.clone(), recorded, given });
+        }
+        if let Some(why) = self.held_before(run_id).await? {
+            return Err(StartError::Held { run_id: run_id.clone(), why });
         }
         if run.is_refused_binding() {
             let session_id = run.start().session.as_ref().map(|link| link.session_id.clone()).unwrap_or_default();
@@ -53,6 +56,11 @@ impl Shared {
             }
         }
         Ok(Some(run))
+    }
+
+    async fn held_before(&self, run_id: &str) -> Result<Option<String>, StoreError> {
+        let run_id = run_id.to_owned();
+        self.runs.blocking(move |store| control::held(store, &run_id)).await
     }
 
     /// Nobody may try an effect again while it is in doubt.

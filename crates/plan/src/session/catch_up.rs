@@ -109,7 +109,7 @@ impl SessionRuns {
     }
 
     /// What a session reports, if it is not somebody else's: what others say in its place holds up nothing.
-    async fn report_in(&self, session_id: &str) -> Result<Result<Option<Reported>, NotAReport>, StoreError> {
+    pub(super) async fn report_in(&self, session_id: &str) -> Result<Result<Option<Reported>, NotAReport>, StoreError> {
         let (session_id, identity) = (session_id.to_owned(), self.shared.settings.execution.identity.clone());
         let read = move |store: &dyn Store| {
             if initiator(store, &session_id)?.is_some_and(|initiator| initiator != identity) {
@@ -129,6 +129,9 @@ impl SessionRuns {
         let mut journal = self.runs().resume(run).map_err(Apart::Refused)?;
         for bodies in bodies.chunks(ENTRIES_AT_ONCE) {
             journal.append(bodies.to_vec()).await.map_err(Apart::Refused)?;
+        }
+        if let Some(Body::RunFinished(finished)) = bodies.last() {
+            self.shared.executor.spent(&run.run_id, finished.total_cost_microcents).await;
         }
         Ok(())
     }

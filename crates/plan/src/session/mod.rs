@@ -83,7 +83,7 @@ impl SessionRuns {
     /// Nothing happens by itself until [`SessionRuns::begin`].
     #[must_use]
     pub fn open(engine: Engine, executor: Executor, settings: SessionSettings) -> Self {
-        let notes = Notes::new(Arc::clone(executor.runs().ledger()));
+        let notes = Notes::new(Arc::clone(executor.runs().ledger()), Arc::clone(engine.store()));
         let permits = Semaphore::new(settings.execution.sessions_max.clamp(1, Semaphore::MAX_PERMITS));
         Self {
             shared: Arc::new(Shared {
@@ -108,7 +108,7 @@ impl SessionRuns {
 
     /// Goes on with what an earlier process left: starts that were admitted and reports that are not complete. Then
     /// watches sessions until [`SessionRuns::shutdown`]. Call it once, after [`Executor::recover`].
-    pub async fn begin(&self) -> Result<(), StoreError> {
+    pub async fn begin(&self) -> Result<(), Error> {
         // Events from here on are kept while the past is gone through.
         let events = self.shared.engine.watch_lifecycle();
         self.resume_reports().await?;

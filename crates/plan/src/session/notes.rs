@@ -1,5 +1,5 @@
-//! What must outlive the process about runs of sessions, as documents beside the journals: which runs are still to be
-//! reported, why an epoch was begun, which commitments are superseded, and how far the watcher has come.
+//! What must outlive the process about runs of sessions, as documents: which runs are still to be reported, why an epoch
+//! was begun, which commitments are superseded, and how far the watcher has come.
 
 use std::sync::Arc;
 
@@ -45,6 +45,9 @@ pub(super) struct Report {
     pub(super) epoch_reason: Option<String>,
     /// How long the execution session may live.
     pub(super) ttl_ms: i64,
+    /// It tries again what another run left undone: if it never came to be, whoever wants it asks again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_retry: bool,
 }
 
 /// Why effects were deliberately repeated.
@@ -71,15 +74,17 @@ struct Checkpoint {
     at_ms: i64,
 }
 
-/// The documents, in the store of runs.
+/// The documents, in the store of runs; but what may not be forgotten where that store is lost is kept beside the
+/// sessions.
 #[derive(Clone, Debug)]
 pub(super) struct Notes {
-    store: Arc<dyn Store>,
+    runs: Arc<dyn Store>,
+    sessions: Arc<dyn Store>,
 }
 
 impl Notes {
-    pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store }
+    pub(super) fn new(runs: Arc<dyn Store>, sessions: Arc<dyn Store>) -> Self {
+        Self { runs, sessions }
     }
 
     pub(super) async fn keep_report(&self, report: Report) -> Result<(), StoreError> {
@@ -134,7 +139,7 @@ impl Notes {
         by: Superseding,
     ) -> Result<(), StoreError> {
         let key = key(&[session_id, commitment_hash]);
-        self.blocking(move |store| put_if_absent(store, SUPERSEDED, &key, &by).map(drop)).await
+        blocking(&self.sessions, move |store| put_if_absent(store, SUPERSEDED, &key, &by).map(drop)).await
     }
 
     pub(super) async fn superseded(
@@ -143,7 +148,7 @@ impl Notes {
         commitment_hash: &str,
     ) -> Result<Option<Superseding>, StoreError> {
         let key = key(&[session_id, commitment_hash]);
-        self.blocking(move |store| get(store, SUPERSEDED, &key)).await
+        blocking(&self.sessions, move |store| get(store, SUPERSEDED, &key)).await
     }
 
     pub(super) async fn checkpoint(&self) -> Result<Option<i64>, StoreError> {
@@ -160,6 +165,6 @@ impl Notes {
         &self,
         work: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        blocking(&self.store, work).await
+        blocking(&self.runs, work).await
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use macp_ledger::FailureKind;
+
 use crate::executor;
 use crate::store::StoreError;
 
@@ -38,6 +40,7 @@ pub enum Reason {
     EpochReasonMissing,
     EarlierEpochMissing,
     EarlierEpochUnfinished,
+    LaterEpochBegun,
     RunLost,
 }
 
@@ -96,6 +99,7 @@ impl Reason {
             Reason::EpochReasonMissing => "epoch_reason_missing",
             Reason::EarlierEpochMissing => "earlier_epoch_missing",
             Reason::EarlierEpochUnfinished => "earlier_epoch_unfinished",
+            Reason::LaterEpochBegun => "later_epoch_begun",
             Reason::RunLost => "run_lost",
         }
     }
@@ -113,6 +117,7 @@ impl Reason {
             | Reason::WorstCaseTooLong
             | Reason::EarlierEpochMissing
             | Reason::EarlierEpochUnfinished
+            | Reason::LaterEpochBegun
             | Reason::RunLost => "ERR_POLICY_VIOLATION",
             Reason::SessionNotFound
             | Reason::SessionNotResolved
@@ -134,6 +139,17 @@ impl Reason {
 impl Error {
     pub(super) fn refused(reason: Reason, message: impl Into<String>) -> Self {
         Error::Refused(vec![Refusal::new(reason, message)])
+    }
+
+    /// Whether the same may go well the next time: a store did not answer.
+    pub(super) fn is_passing(&self) -> bool {
+        match self {
+            Error::History(macp_ledger::ReadError::Failure(failure)) | Error::Store(StoreError::Failure(failure)) => {
+                !matches!(failure.kind(), FailureKind::Corrupt)
+            }
+            Error::Store(error) => matches!(error, StoreError::Closed),
+            _ => false,
+        }
     }
 
     /// The reasons of a refusal, none of them for a failure of ours.

@@ -23,9 +23,6 @@ use crate::store::{Run, StoreError};
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Unfinished runs looked at at a time.
-const PAGE: usize = 256;
-
 /// What a payload needs beside its entries or its result.
 const PAYLOAD_SLACK_BYTES: usize = 4 * 1024;
 
@@ -96,69 +93,52 @@ impl SessionRuns {
     }
 
     /// Takes up the reports that are not complete, and first creates the runs an earlier process did not come to.
-    pub(super) async fn resume_reports(&self) -> Result<(), StoreError> {
+    pub(super) async fn resume_reports(&self) -> Result<(), Error> {
         let mut after = None;
         loop {
             let (page, last) = self.shared.notes.reports(after).await?;
             if last.is_none() {
-                return self.report_unreported().await;
+                return Ok(());
             }
             after = last;
             for report in page {
-                match readable(&report.run_id, self.runs().summary(&report.run_id).await)? {
-                    Some(Some(_)) => {
-                        // What took its place may have been put down without the run hearing of it.
-                        self.stop_if_superseded(&report.run_id, &report.session_id, &report.commitment_hash).await?;
-                        self.report(report);
-                    }
-                    Some(None) => self.create_missing(report).await?,
-                    None => {}
+                let run_id = report.run_id.clone();
+                match self.resume_report(report).await {
+                    Err(error) if error.is_passing() => return Err(error),
+                    // The others need not wait for what is damaged.
+                    Err(error) => tracing::error!(run = run_id, %error, "the run is not reported"),
+                    Ok(()) => {}
                 }
             }
         }
     }
 
-    /// Takes up the runs of sessions that an earlier process started again and did not come to report.
-    async fn report_unreported(&self) -> Result<(), StoreError> {
-        let mut after = None;
-        loop {
-            let page = self.runs().open_runs(after, PAGE).await?;
-            for run_id in &page {
-                let summary = readable(run_id, self.runs().summary(run_id).await)?.flatten();
-                let is_retry = summary.is_some_and(|run| run.session_id.is_some() && run.parent_run_id.is_some());
-                if !is_retry || self.shared.reporting().contains(&**run_id) {
-                    continue;
-                }
-                match self.attach(run_id).await {
-                    Ok(_) => {}
-                    Err(Error::Store(error @ (StoreError::Failure(_) | StoreError::Closed))) => return Err(error),
-                    Err(error) => tracing::error!(run = %run_id, %error, "the retry is not reported in a session"),
-                }
-            }
-            match page.last() {
-                Some(last) if page.len() == PAGE => after = Some(last.to_string()),
-                _ => return Ok(()),
-            }
+    async fn resume_report(&self, report: Report) -> Result<(), Error> {
+        if self.runs().summary(&report.run_id).await?.is_none() {
+            return self.create_missing(report).await;
         }
+        let told = self.stop_if_superseded(&report.run_id, &report.session_id, &report.commitment_hash).await;
+        self.report(report);
+        // What took its place may have been put down without the run hearing of it.
+        Ok(told?)
     }
 
     /// Creates a run that was admitted and never came to be, if its plan may still run.
-    async fn create_missing(&self, report: Report) -> Result<(), StoreError> {
+    async fn create_missing(&self, report: Report) -> Result<(), Error> {
         let run_id = report.run_id.clone();
-        let result = match self.bind(&report.session_id).await {
-            Ok(bound) => match self.shared.notes.superseded(&report.session_id, &report.commitment_hash).await? {
-                None => self.launch(bound, report).await.map(drop),
-                Some(_) => Ok(self.shared.notes.drop_report(&run_id).await?),
-            },
-            Err(error) => Err(error),
-        };
-        if let Err(error) = result {
-            tracing::error!(run = run_id, %error, "a run that was admitted could not be started");
-            if !error.refusals().is_empty() {
-                self.shared.notes.drop_report(&run_id).await?;
-            }
+        if report.is_retry {
+            return Ok(self.shared.notes.drop_report(&run_id).await?);
         }
-        Ok(())
+        let superseded = self.shared.notes.superseded(&report.session_id, &report.commitment_hash).await?;
+        let created = match (superseded, self.bind(&report.session_id).await) {
+            (Some(_), _) => return Ok(self.shared.notes.drop_report(&run_id).await?),
+            (None, Ok(bound)) => self.launch(bound, report).await.map(drop),
+            (None, Err(error)) => Err(error),
+        };
+        if created.as_ref().is_err_and(|error| !error.refusals().is_empty()) {
+            self.shared.notes.drop_report(&run_id).await?;
+        }
+        created
     }
 }
 
@@ -345,7 +325,7 @@ impl Reporter<'_> {
         }
         let reason = format!("its execution session is {}", state.name());
         tracing::warn!(run = self.report.run_id, reason, "the run's report ends before the run");
-        insist(|| async { self.session_runs.stop(&self.report.run_id, &id, &reason).await.is_ok() }).await;
+        insist(|| async { self.session_runs.stop_with_session(&self.report.run_id, &id, &reason).await.is_ok() }).await;
     }
 
     /// Has the run wait or go on as its session does.
@@ -364,17 +344,6 @@ impl Reporter<'_> {
 
     fn store(&self) -> &Arc<dyn macp_ledger::Store> {
         self.session_runs.shared.engine.store()
-    }
-}
-
-/// What was read of a run, unless that is damaged: the others need not wait for it.
-fn readable<T>(run_id: &str, read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
-    match read {
-        Err(error @ StoreError::Damaged { .. }) => {
-            tracing::error!(run = run_id, %error, "the run is not reported");
-            Ok(None)
-        }
-        read => read.map(Some),
     }
 }
 

@@ -5,18 +5,27 @@ use std::sync::Arc;
 use macp_kernel::TTL_MS_MAX;
 use macp_plan_core::digest;
 use macp_plan_core::dry_run::Estimate;
-use macp_plan_core::journal::SessionLink;
+use macp_plan_core::journal::{RunMode, SessionLink};
 use tokio::sync::MutexGuard;
 
 use super::binding::{Bound, Judged};
 use super::notes::{EpochNote, Report};
 use super::refusal::{Error, Reason, Refusal};
 use super::{START_LOCKS, SessionRuns};
-use crate::executor::{Start, StartMode, Started, detached};
+use crate::executor::{Start, StartError, StartMode, Started, detached};
 use crate::store::{Admission, Commitment, RunId, StoreError};
 
 /// Steps that a refusal for taking too long names.
 const STEPS_NAMED_MAX: usize = 3;
+
+/// The right to start a run of a commitment beside the one that was admitted for it. Nothing takes the place of the
+/// commitment while it is held.
+#[derive(Debug)]
+pub struct StartClaim<'s> {
+    _turn: MutexGuard<'s, ()>,
+    bound: Bound,
+    ttl_ms: i64,
+}
 
 /// A request to run what a session committed to.
 #[derive(Clone, Debug)]
@@ -121,54 +130,57 @@ impl SessionRuns {
         Ok(epoch)
     }
 
-    /// Reports a run of a session that was started elsewhere, such as one that tries again what another left undone.
-    /// Says whether there is anything to report it to.
-    pub async fn attach(&self, run_id: &str) -> Result<bool, Error> {
-        let Some(run) = self.runs().load(run_id).await? else {
-            return Ok(false);
-        };
-        let Some(link) = run.start().session.clone() else {
-            return Ok(false);
-        };
-        // A commitment that came while this run was being started did not see it; this run sees it.
-        self.stop_if_superseded(run_id, &link.session_id, &link.commitment_hash).await?;
-        let bound = self.bind(&link.session_id).await?;
-        let ttl_ms = self.check_worst_case(&bound)?;
-        let request = StartFromSession { epoch: run.start().epoch, ..StartFromSession::first(&link.session_id, "") };
-        let report = report(run_id, &bound, &request, ttl_ms);
-        if self.shared.settings.execution.enabled {
-            self.shared.notes.keep_report(report.clone()).await?;
-            self.report(report);
-        }
-        Ok(self.shared.settings.execution.enabled)
-    }
-
     /// Starts a run beside the one that was admitted for a commitment, if there is one: a retry, or a full replay. Whoever
     /// asked may not wait for the answer; a retry that exists is reported all the same, and nothing takes the place of
     /// its commitment before the run is there to be found.
     pub async fn start_beside(&self, link: Option<SessionLink>, start: Start) -> Result<Started, Error> {
         let session_runs = self.clone();
         detached(async move {
-            let _claim = match &link {
-                Some(link) => Some(session_runs.claim_start(link).await?),
-                None => None,
+            let executor = &session_runs.shared.executor;
+            let Some(link) = link else {
+                return Ok(executor.start(start).await?);
             };
-            let is_reported = link.is_some() && matches!(start.mode, StartMode::Retry { .. });
-            let started = session_runs.shared.executor.start(start).await?;
-            // The run is at work whether it is reported or not. One that exists may have been started by a request that
-            // did not come as far as this; to attach it twice does nothing.
-            if is_reported && let Err(error) = session_runs.attach(&started.run_id).await {
-                tracing::error!(run = started.run_id, %error, "the retry is not reported before the next start");
+            let claim = session_runs.claim_start(&link).await?;
+            match start.mode.clone() {
+                StartMode::Retry { parent_run_id, .. } => session_runs.start_retry(&claim, &parent_run_id, start).await,
+                StartMode::Execute | StartMode::FullReplay { .. } => Ok(executor.start(start).await?),
             }
-            Ok(started)
         })
         .await
+    }
+
+    /// Has a run created that tries again what another left undone, and reported. The note comes first, as it does for
+    /// every run of a session.
+    async fn start_retry(&self, claim: &StartClaim<'_>, parent_run_id: &str, start: Start) -> Result<Started, Error> {
+        let StartClaim { bound, ttl_ms, .. } = claim;
+        let epoch = self.runs().summary(parent_run_id).await?.map_or(1, |parent| parent.epoch);
+        self.check_later_epoch(&commitment_of(&bound.link, epoch)).await?;
+        if !self.shared.settings.execution.enabled {
+            return Ok(self.shared.executor.start(start).await?);
+        }
+        let run_id = RunId::new(self.runs().now_ms()).into_string();
+        let request = StartFromSession { epoch, ..StartFromSession::first(&bound.link.session_id, "") };
+        let report = Report { is_retry: true, ..report(&run_id, bound, &request, *ttl_ms) };
+        self.shared.notes.keep_report(report.clone()).await?;
+        match self.shared.executor.start_as(run_id.clone(), start).await {
+            Ok(started) if started.run_id == run_id => {
+                self.report(report);
+                Ok(started)
+            }
+            // It was asked for before, and the run of that time has a note of its own.
+            Ok(started) => {
+                self.shared.notes.drop_report(&run_id).await?;
+                Ok(started)
+            }
+            Err(error) => self.started_after_all(report, error).await,
+        }
     }
 
     /// Has the run created under its name and reported. The note comes first, so that no run goes without a report.
     pub(super) async fn launch(&self, bound: Bound, report: Report) -> Result<Started, Error> {
         let run_id = report.run_id.clone();
         let link = bound.link.clone();
+        self.check_lost(&run_id, report.epoch).await?;
         self.shared.notes.keep_report(report.clone()).await?;
         let start = Start {
             plan: bound.plan,
@@ -187,22 +199,28 @@ impl SessionRuns {
                 self.stop_if_superseded(&run_id, &link.session_id, &link.commitment_hash).await?;
                 Ok(started)
             }
-            Err(error) => match self.runs().summary(&run_id).await {
-                // Whoever asked is told that nothing was started, so nothing may start later.
-                Ok(None) => {
-                    self.shared.notes.drop_report(&run_id).await?;
-                    Err(error.into())
-                }
-                // It was written although that was said to have failed, and nobody is at work on it.
-                Ok(Some(_)) => {
-                    tracing::warn!(run = run_id, %error, "the run is there nevertheless, and goes on");
-                    self.shared.executor.go_on_with(&run_id).await?;
-                    self.report(report);
-                    Ok(Started { run_id, existing: false })
-                }
-                // What is not known now is found out at the next start.
-                Err(_unknown) => Err(error.into()),
-            },
+            Err(error) => self.started_after_all(report, error).await,
+        }
+    }
+
+    /// What a start that failed came to.
+    async fn started_after_all(&self, report: Report, error: StartError) -> Result<Started, Error> {
+        let run_id = report.run_id.clone();
+        match self.runs().summary(&run_id).await {
+            // Whoever asked is told that nothing was started, so nothing may start later.
+            Ok(None) => {
+                self.shared.notes.drop_report(&run_id).await?;
+                Err(error.into())
+            }
+            // It was written although that was said to have failed, and nobody is at work on it.
+            Ok(Some(_)) => {
+                tracing::warn!(run = run_id, %error, "the run is there nevertheless, and goes on");
+                self.shared.executor.go_on_with(&run_id).await?;
+                self.report(report);
+                Ok(Started { run_id, existing: false })
+            }
+            // What is not known now is found out at the next start.
+            Err(_unknown) => Err(error.into()),
         }
     }
 
@@ -215,8 +233,8 @@ impl SessionRuns {
     /// [`SessionRuns::start_from_session`], such as a retry or a full replay. What the session committed to must still be
     /// allowed, and fit into a session that reports it. Nothing takes its place while this is held, which is to be until
     /// the run is there.
-    pub async fn claim_start(&self, link: &SessionLink) -> Result<MutexGuard<'_, ()>, Error> {
-        let turn = self.turn(&link.session_id, &link.commitment_hash).await;
+    pub async fn claim_start(&self, link: &SessionLink) -> Result<StartClaim<'_>, Error> {
+        let _turn = self.turn(&link.session_id, &link.commitment_hash).await;
         self.check_superseded(link).await?;
         let bound = self.bind(&link.session_id).await?;
         if bound.link.commitment_hash != link.commitment_hash {
@@ -226,14 +244,15 @@ impl SessionRuns {
             );
             return Err(Error::refused(Reason::CommitmentOther, message));
         }
-        if self.shared.settings.execution.enabled {
-            self.check_worst_case(&bound)?;
-        }
-        Ok(turn)
+        let ttl_ms = match self.shared.settings.execution.enabled {
+            true => self.check_worst_case(&bound)?,
+            false => 0,
+        };
+        Ok(StartClaim { _turn, bound, ttl_ms })
     }
 
     /// The run that was created for a commitment, if it was.
-    async fn started(&self, commitment: &Commitment) -> Result<Option<String>, StoreError> {
+    pub(super) async fn started(&self, commitment: &Commitment) -> Result<Option<String>, StoreError> {
         let Some(run_id) = self.runs().admissions().run_of(commitment.clone()).await? else {
             return Ok(None);
         };
@@ -264,20 +283,36 @@ impl SessionRuns {
         let Some(run_id) = self.started(&earlier).await? else {
             // A run that is lost for good must not keep the commitment from ever being carried out: that its effects may
             // be repeated is what the right and the reason for a further epoch are for.
-            if self.runs().admissions().run_of(earlier.clone()).await?.is_none()
-                && self.executed(&earlier).await?.is_some()
-            {
+            if self.is_lost(&earlier).await? {
                 return Ok(());
             }
             let message = format!("epoch {epoch} has no run, so epoch {} cannot begin", commitment.epoch);
             return Err(Error::refused(Reason::EarlierEpochMissing, message));
         };
         let finished = self.runs().summary(&run_id).await?.is_some_and(|summary| summary.finished_at_ms.is_some());
-        if finished {
+        // Its effects have other keys, so that nobody would recognise those that both bring about.
+        let at_work = self.at_work_for(&commitment.session_id, &commitment.commitment_hash).await?;
+        let unfinished = at_work.into_iter().find(|run| run.mode == RunMode::Execute).map(|run| run.run_id);
+        let Some(run_id) = unfinished.or((!finished).then_some(run_id)) else {
             return Ok(());
-        }
-        let message = format!("run {run_id:?} of epoch {epoch} has not ended; cancel it, or wait for it");
+        };
+        let message = format!("run {run_id:?} of an earlier epoch has not ended; cancel it, or wait for it");
         Err(Error::refused(Reason::EarlierEpochUnfinished, message))
+    }
+
+    /// Refuses to go on with an epoch behind which another has begun: that one repeats its effects, under other keys.
+    async fn check_later_epoch(&self, commitment: &Commitment) -> Result<(), Error> {
+        let epoch = commitment.epoch.saturating_add(1);
+        let later = Commitment { epoch, ..commitment.clone() };
+        let Some(run_id) = self.runs().admissions().run_of(later).await? else {
+            return Ok(());
+        };
+        let message = format!(
+            "epoch {epoch} of the commitment has begun with run {run_id:?}, so nothing of epoch {} is tried again; go on \
+             from that run",
+            commitment.epoch
+        );
+        Err(Error::refused(Reason::LaterEpochBegun, message))
     }
 
     /// How long the execution session may live: what the plan can take, and a margin. A plan that can take longer than
@@ -362,5 +397,6 @@ fn report(run_id: &str, bound: &Bound, request: &StartFromSession, ttl_ms: i64) 
         request_id: request.request_id.clone(),
         epoch_reason: request.epoch_reason.clone().filter(|_| request.epoch > 1),
         ttl_ms,
+        is_retry: false,
     }
 }

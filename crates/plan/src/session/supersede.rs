@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use macp_ledger::FailureKind;
 use macp_plan_core::journal::Body;
 use serde_json::{Value, json};
 
@@ -14,7 +15,7 @@ use super::notes::Superseding;
 use super::settings::SupersededPolicy;
 use super::{SessionRuns, blocking};
 use crate::executor::ControlError;
-use crate::store::{Commitment, Query, Run, Status, StoreError};
+use crate::store::{Commitment, Query, Run, Status, StoreError, Summary};
 
 /// Open runs looked at together.
 const PAGE: usize = 256;
@@ -58,40 +59,40 @@ impl SessionRuns {
             let _turn = self.turn(&session_id, &commitment_hash).await;
             self.shared.notes.supersede(&session_id, &commitment_hash, by.clone()).await?;
         }
-        let mut told = BTreeSet::new();
+        let mut runs = BTreeSet::new();
         for epoch in 1.. {
             let commitment =
                 Commitment { session_id: session_id.clone(), commitment_hash: commitment_hash.clone(), epoch };
             let Some(run_id) = self.runs().admissions().run_of(commitment).await? else {
                 break;
             };
-            self.stop_superseded(&run_id, &by).await?;
-            told.insert(run_id);
+            runs.insert(run_id);
         }
-        self.stop_others(&session_id, &commitment_hash, &by, &told).await
+        // And those that were not admitted for it, such as those that try again what an admitted one left undone.
+        runs.extend(self.at_work_for(&session_id, &commitment_hash).await?.into_iter().map(|run| run.run_id));
+        // All of them are told, whatever becomes of telling one.
+        let mut told = Ok(());
+        for run_id in runs {
+            told = told.and(self.stop_superseded(&run_id, &by).await);
+        }
+        told
     }
 
-    /// Stops the runs of a superseded commitment that were not admitted for it, such as those that try again what an
-    /// admitted one left undone.
-    async fn stop_others(
+    /// The runs of a commitment that have not ended, replays among them.
+    pub(super) async fn at_work_for(
         &self,
         session_id: &str,
         commitment_hash: &str,
-        by: &Superseding,
-        told: &BTreeSet<String>,
-    ) -> Result<(), StoreError> {
-        let mut after = None;
+    ) -> Result<Vec<Summary>, StoreError> {
+        let (mut after, mut found) = (None, Vec::new());
         loop {
             let (session_id, status) = (Some(session_id.to_owned()), Some(Status::Running));
             let query = Query { session_id, status, ..Query::default() };
             let page = self.runs().list(query, after, PAGE).await?;
-            let of_commitment = page.runs.iter().filter(|run| run.commitment_hash.as_deref() == Some(commitment_hash));
-            for run in of_commitment.filter(|run| !told.contains(&run.run_id)) {
-                self.stop_superseded(&run.run_id, by).await?;
-            }
+            found.extend(page.runs.into_iter().filter(|run| run.commitment_hash.as_deref() == Some(commitment_hash)));
             match page.next {
                 Some(next) => after = Some(next),
-                None => return Ok(()),
+                None => return Ok(found),
             }
         }
     }
@@ -151,6 +152,21 @@ impl SessionRuns {
         }
     }
 
+    /// Cancels a run whose execution session has ended. One that is held waits for somebody to look at it, and not for its
+    /// session.
+    pub(super) async fn stop_with_session(
+        &self,
+        run_id: &str,
+        session_id: &str,
+        reason: &str,
+    ) -> Result<(), StoreError> {
+        if self.shared.executor.is_held(run_id) {
+            tracing::warn!(run = run_id, reason, "the run is held, and stays so");
+            return Ok(());
+        }
+        self.stop(run_id, session_id, reason).await
+    }
+
     /// Lets a run wait or go on; one that has ended does neither.
     pub(super) async fn pause(&self, run_id: &str, paused: bool) -> Result<(), StoreError> {
         match self.shared.executor.pause(run_id, paused).await {
@@ -168,6 +184,10 @@ impl SessionRuns {
 fn passing(run_id: &str, error: ControlError, what: &'static str) -> Result<(), StoreError> {
     match error {
         ControlError::NoRun(_) | ControlError::Finished(_) => Ok(()),
+        ControlError::Store(StoreError::Failure(failure)) if matches!(failure.kind(), FailureKind::Corrupt) => {
+            tracing::error!(run = run_id, %failure, "{what}");
+            Ok(())
+        }
         ControlError::Store(error @ (StoreError::Failure(_) | StoreError::Closed)) => {
             tracing::warn!(run = run_id, %error, "{what} for now");
             Err(error)

@@ -32,7 +32,7 @@ use super::settings::StartPolicy;
 use super::start::StartFromSession;
 use super::{SessionRuns, blocking};
 use crate::executor::StartError;
-use crate::store::StoreError;
+use crate::store::{Commitment, StoreError};
 use mark::Mark;
 
 /// Events dealt with together.
@@ -160,7 +160,7 @@ impl Watcher {
             (LifecycleEvent::Cancelled | LifecycleEvent::Expired, Some(run_id)) => {
                 let how = if event.event == LifecycleEvent::Cancelled { "cancelled" } else { "expired" };
                 let reason = format!("its execution session was {how}");
-                if self.session_runs.stop(run_id, &session.session_id, &reason).await.is_err() {
+                if self.session_runs.stop_with_session(run_id, &session.session_id, &reason).await.is_err() {
                     self.unfollowed.insert(run_id.to_owned());
                 }
             }
@@ -275,7 +275,7 @@ impl Watcher {
             {
                 let session_runs = self.session_runs.clone();
                 starts.spawn(async move {
-                    let failed = session_runs.start_by_itself(&resolved.session_id).await;
+                    let failed = session_runs.start_by_itself(&resolved).await;
                     failed.map_err(|error| (resolved, error))
                 });
             }
@@ -327,7 +327,13 @@ impl SessionRuns {
     }
 
     /// Starts a committed plan without anybody asking. A refusal is final; anything else may pass.
-    async fn start_by_itself(&self, session_id: &str) -> Result<(), Error> {
+    async fn start_by_itself(&self, resolved: &Resolved) -> Result<(), Error> {
+        let (session_id, commitment_hash) = (&resolved.session_id, resolved.commitment_hash.clone());
+        let commitment = Commitment { session_id: session_id.clone(), commitment_hash, epoch: 1 };
+        // To be looked at again after a start is no reason to read the whole session again.
+        if self.started(&commitment).await?.is_some() {
+            return Ok(());
+        }
         let request = StartFromSession::first(session_id, &self.settings().execution.identity);
         // Nobody asked, so that what was decided against or taken back is nobody's rejected run.
         match self.start(request, |refusal| !is_expected(refusal)).await {
@@ -377,7 +383,7 @@ impl SessionRuns {
             SessionState::Suspended => self.pause(run_id, true).await,
             SessionState::Open => self.pause(run_id, false).await,
             SessionState::Cancelled | SessionState::Expired => {
-                self.stop(run_id, &id, "its execution session has ended").await
+                self.stop_with_session(run_id, &id, "its execution session has ended").await
             }
             SessionState::Resolved | SessionState::Unspecified => Ok(()),
         };

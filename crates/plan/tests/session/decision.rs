@@ -167,7 +167,7 @@ pub(crate) async fn dealt_with_everything(world: &World) {
     marker.propose_plan(&other).await.commit_instead(&token(&other), &session_id, &hash).await;
     let marker = marker.session_id;
     until("the marker", || async {
-        let notes = world.runs().ledger().documents("aos.superseded", None, 100).unwrap();
+        let notes = world.engine.store().documents("aos.superseded", None, 100).unwrap();
         notes.iter().any(|note| serde_json::from_slice::<Value>(&note.bytes).unwrap()["session_id"] == marker.as_str())
     })
     .await;

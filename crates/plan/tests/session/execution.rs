@@ -191,18 +191,6 @@ async fn a_report_goes_on_after_a_restart() {
     world.stop().await;
 }
 
-/// Reporting again what is reported changes nothing.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_complete_report_is_left_alone() {
-    let world = World::memory(SessionSettings::default()).await;
-    let (run_id, before) = run(&world, "complete", &plan("p1", vec![step("s1")])).await;
-    assert!(world.session_runs.attach(&run_id).await.unwrap());
-    world.reported_to_the_end(&run_id).await;
-    assert_eq!(envelopes(&**world.engine.store(), &execution_session_id(&run_id)), before);
-    assert!(!world.session_runs.attach("no-such-run").await.unwrap());
-    world.stop().await;
-}
-
 /// Entries are divided to fit, and one that fits nowhere goes by its hash.
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_that_are_too_long() {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use macp_kernel::Input;
-use macp_ledger::{MemoryStore, Store};
+use macp_ledger::{MemoryStore, PutMode, Store};
 use macp_plan::executor::{Start, StartMode, Started};
 use macp_plan::session::{Error, SessionSettings, StartFromSession, execution_session_id, reported};
 use macp_plan::store::Status;
 use macp_plan_core::journal::SessionLink;
 use macp_wire::v1::SessionState;
+use serde_json::json;
 use tokio::task::JoinHandle;
 
 use crate::decision::{Decision, committed, control};
@@ -165,6 +166,7 @@ async fn a_superseded_run_is_stopped_once_that_can_be_kept() {
     let (session_id, hash) = (&link.session_id, &link.commitment_hash);
     decision.propose_plan(&later).await.commit_instead(&token(&later), session_id, hash).await;
     until("the note", || async { world.session_runs.check_superseded(&link).await.is_err() }).await;
+    until("a word that is not kept", || async { runs.unwritten() > 0 }).await;
     runs.set_unwritable(None);
     is_told_to_stop(&world, &run_id).await;
     world.stop().await;
@@ -177,7 +179,7 @@ async fn a_run_whose_session_ended_is_stopped_once_that_can_be_kept() {
     runs.set_unwritable(Some(CANCELS));
     let cancel = Input::Cancel { reason: "enough".to_owned() };
     control(&world.engine, &execution_session_id(&run_id), "macp-executor", cancel).await;
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    until("a word that is not kept", || async { runs.unwritten() > 0 }).await;
     runs.set_unwritable(None);
     is_told_to_stop(&world, &run_id).await;
     world.stop().await;
@@ -214,22 +216,58 @@ async fn a_retry_that_nobody_waits_for_is_reported() {
     world.stop().await;
 }
 
-/// A process went down between starting a retry and putting down that it is to be reported.
+/// The process goes down as soon as the retry is there, and the retry has ended before anybody looks for its report.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_retry_that_was_not_reported_is_reported_after_the_next_start() {
-    let (world, runs, _, parent) = at_work("unreported").await;
+async fn a_retry_is_reported_after_the_next_start_however_short_it_is() {
+    let (world, runs, link, parent) = at_work("unreported").await;
     let start = retry_of(&world, &parent).await;
     world.reported_to_the_end(&parent).await;
-    let run_id = world.executor.start(start).await.unwrap().run_id;
+    let run_id = world.session_runs.start_beside(Some(link), start).await.unwrap().run_id;
     world.skill.reached(2).await;
+    let note = runs.document("aos.report", &run_id).unwrap().expect("it is to be reported");
     let sessions = Arc::clone(world.engine.store());
     world.stop().await;
+    assert_eq!(runs.document("aos.report", &run_id).unwrap().as_ref(), Some(&note));
 
-    let world = World::over(sessions, runs, Gate::open(), SessionSettings::default()).await;
-    assert_eq!(world.execution_state(&run_id), None);
-    world.session_runs.begin().await.unwrap();
+    let world =
+        World::over(sessions, Arc::clone(&runs) as Arc<dyn Store>, Gate::open(), SessionSettings::default()).await;
     assert_eq!(world.executor.finished(&run_id).await.unwrap().unwrap().status, Status::Succeeded);
-    until("its report", || async { world.execution_state(&run_id) == Some(SessionState::Resolved) }).await;
+    world.session_runs.begin().await.unwrap();
+    world.reported_to_the_end(&run_id).await;
+    assert_eq!(world.execution_state(&run_id), Some(SessionState::Resolved));
+
+    // Reporting again what is reported changes nothing; and a retry that never came to be is nobody's to begin.
+    let absent = String::from_utf8(note.to_vec()).unwrap().replace(&run_id, "r-never-created");
+    let before = world.engine.session(&execution_session_id(&run_id)).await.unwrap().unwrap().sequence;
+    let sessions = Arc::clone(world.engine.store());
+    world.stop().await;
+    runs.put_document("aos.report", &run_id, &note, PutMode::Replace).unwrap();
+    runs.put_document("aos.report", "r-never-created", absent.as_bytes(), PutMode::Replace).unwrap();
+    let world = World::over(sessions, runs, Gate::open(), SessionSettings::default()).await;
+    world.session_runs.begin().await.unwrap();
+    world.reported_to_the_end(&run_id).await;
+    world.reported_to_the_end("r-never-created").await;
+    assert_eq!(world.engine.session(&execution_session_id(&run_id)).await.unwrap().unwrap().sequence, before);
+    assert!(world.runs().summary("r-never-created").await.unwrap().is_none());
+    world.stop().await;
+}
+
+/// What keeps one report from being taken up is no reason to leave the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_note_that_cannot_be_read_holds_up_nobody() {
+    let (world, runs, link, run_id) = at_work("noted").await;
+    let sessions = Arc::clone(world.engine.store());
+    world.stop().await;
+    let key = macp_plan_core::digest::hex_of(
+        "aos-key/1",
+        json!([link.session_id, link.commitment_hash]).to_string().as_bytes(),
+    );
+    sessions.put_document("aos.superseded", &key, b"no note", PutMode::Replace).unwrap();
+    let world = World::over(sessions, runs, Gate::open(), SessionSettings::default()).await;
+    world.session_runs.begin().await.unwrap();
+    assert!(world.session_runs.check_superseded(&link).await.is_err());
+    assert_eq!(world.executor.finished(&run_id).await.unwrap().unwrap().status, Status::Succeeded);
+    world.reported_to_the_end(&run_id).await;
     world.stop().await;
 }
 

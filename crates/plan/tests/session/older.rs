@@ -4,15 +4,18 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use macp_kernel::Input;
 use macp_ledger::SqliteStore;
-use macp_plan::session::{SessionSettings, StartFromSession};
+use macp_plan::executor::{Start, StartError, StartMode};
+use macp_plan::session::{Reason, SessionSettings, StartFromSession, execution_session_id};
 use macp_plan::store::{Commitment, Status, StoreError};
 use macp_plan_core::compare::Verdict;
 use macp_plan_core::replay::WhatIf;
+use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::decision::{committed, usurp};
-use crate::world::{Gate, World, plan, step, until};
+use crate::decision::{committed, control, usurp};
+use crate::world::{Gate, World, frozen, plan, step, until};
 use crate::wrapped::Wrapped;
 
 async fn over(sessions: &TempDir, runs: &TempDir, skill: &Arc<Gate>) -> World {
@@ -33,12 +36,15 @@ fn copy(directory: &Path) -> TempDir {
     copy
 }
 
+fn three_steps() -> Value {
+    plan("p1", vec![step("s1"), step("s2"), step("s3")])
+}
+
 /// Begins a run of three steps and stops while the first call is out.
 async fn begun(sessions: &TempDir, runs: &TempDir) -> String {
     let skill = Gate::closed();
     let world = over(sessions, runs, &skill).await;
-    let plan = plan("p1", vec![step("s1"), step("s2"), step("s3")]);
-    let (session_id, _) = committed(&world.engine, "older", &plan).await;
+    let (session_id, _) = committed(&world.engine, "older", &three_steps()).await;
     let started = world.session_runs.start_from_session(StartFromSession::first(&session_id, "op")).await.unwrap();
     skill.reached(1).await;
     world.reported_so_far(&started.run_id).await;
@@ -92,9 +98,44 @@ async fn a_journal_that_its_session_contradicts_is_held() {
     let why = result.stuck.expect("nobody goes on with it");
     assert!(why.contains("older than what was done"), "{why}");
     world.executor.recover().await.unwrap();
+    // That its session ends, which nobody may have asked for, is no reason to end it.
+    let session = execution_session_id(&run_id);
+    control(&world.engine, &session, "macp-executor", Input::Cancel { reason: "it took too long".to_owned() }).await;
+    world.reported_to_the_end(&run_id).await;
+    assert_eq!(world.executor.result(&run_id).await.unwrap().unwrap().status, Status::Running);
+
     world.executor.cancel(&run_id, "op", "the store was put back from a copy").await.unwrap();
     let result = world.executor.finished(&run_id).await.unwrap().unwrap();
     assert_eq!((result.status, skill.begun()), (Status::InDoubt, 0), "a call of it was out");
+    // Its journal does not have all that was done, so that nobody can tell what is left to do.
+    assert_eq!(result.no_retry.as_deref(), Some(why.as_str()));
+    let mode = StartMode::Retry { parent_run_id: run_id, from_step: None };
+    let retry = Start { mode, ..Start::execute(frozen(&three_steps()), "op") };
+    let refused = world.executor.start(retry).await;
+    assert!(matches!(refused, Err(StartError::Held { .. })), "{refused:?}");
+    world.stop().await;
+}
+
+/// A copy that was made after the run was admitted and before it was there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_a_session_reports_is_not_created_again() {
+    let (sessions, runs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let run_id = begun(&sessions, &runs).await;
+    let world = over(&sessions, &runs, &Gate::closed()).await;
+    let link = world.runs().load(&run_id).await.unwrap().unwrap().start().session.clone().unwrap();
+    world.stop().await;
+
+    let older = tempfile::tempdir().unwrap();
+    let (session_id, commitment_hash) = (link.session_id.clone(), link.commitment_hash);
+    let world = over(&sessions, &older, &Gate::open()).await;
+    let commitment = Commitment { session_id, commitment_hash, epoch: 1 };
+    world.runs().admissions().admit(commitment, &run_id).await.unwrap();
+    let first = StartFromSession::first(&link.session_id, "op");
+    let refused = world.session_runs.start_from_session(first.clone()).await.unwrap_err();
+    assert_eq!(refused.refusals()[0].reason, Reason::RunLost, "{refused}");
+    assert_eq!((world.skill.begun(), world.listed().await.len()), (0, 0));
+    let anew = StartFromSession { epoch: 2, epoch_reason: Some("lost".to_owned()), may_repeat: true, ..first };
+    world.session_runs.start_from_session(anew).await.unwrap();
     world.stop().await;
 }
 

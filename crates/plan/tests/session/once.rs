@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use macp_ledger::{MemoryStore, PutMode, SqliteStore, Store};
+use macp_plan::executor::{Start, StartMode};
 use macp_plan::export::{ExportedRun, Imported};
 use macp_plan::session::{Error, Reason, SessionSettings, StartFromSession, execution_session_id, reported};
 use macp_plan::store::{Admission, Commitment};
 use serde_json::{Value, json};
 
 use crate::decision::committed;
-use crate::world::{Gate, World, plan, step, until};
+use crate::world::{Gate, World, frozen, plan, step, until};
 
 fn first(session_id: &str) -> StartFromSession {
     StartFromSession::first(session_id, "op")
@@ -167,6 +168,44 @@ async fn a_further_epoch_is_asked_for_with_a_right_and_a_reason() {
     assert_eq!((note.by.as_str(), note.reason.as_str()), ("op", "the supplier lost the order"));
     assert_eq!(world.session_runs.epoch_note(&bound, 1).await.unwrap(), None);
     world.reported_to_the_end(&two.run_id).await;
+    world.stop().await;
+}
+
+/// The effects of two epochs have different keys, so that nobody recognises what both bring about: one ends before the
+/// next begins, retries included, and is over with once the next has begun.
+#[tokio::test(flavor = "multi_thread")]
+async fn epochs_do_not_overlap_through_retries() {
+    let stores = || Arc::new(MemoryStore::new());
+    let world = World::over(stores(), stores(), Gate::closed(), SessionSettings::default()).await;
+    let value = plan("p1", vec![step("s1"), step("s2")]);
+    let (session_id, _) = committed(&world.engine, "overlap", &value).await;
+    let one = world.session_runs.start_from_session(first(&session_id)).await.unwrap().run_id;
+    world.skill.reached(1).await;
+    let link = world.runs().load(&one).await.unwrap().unwrap().start().session.clone().unwrap();
+    let retry = async |parent: &str| {
+        let mode = StartMode::Retry { parent_run_id: parent.to_owned(), from_step: None };
+        let start = Start { mode, ..Start::execute(frozen(&value), "op") };
+        world.session_runs.start_beside(Some(link.clone()), start).await
+    };
+    world.executor.cancel(&one, "op", "later").await.unwrap();
+    world.skill.let_through(1);
+    world.executor.finished(&one).await.unwrap();
+
+    let again = retry(&one).await.unwrap().run_id;
+    world.skill.reached(2).await;
+    let error = world.session_runs.start_from_session(further(&session_id, 2)).await.unwrap_err();
+    assert_eq!(reason(&error), Reason::EarlierEpochUnfinished);
+    assert!(error.to_string().contains(&again), "{error}");
+    world.executor.cancel(&again, "op", "later").await.unwrap();
+    world.skill.let_through(1);
+    world.executor.finished(&again).await.unwrap();
+
+    let two = world.session_runs.start_from_session(further(&session_id, 2)).await.unwrap().run_id;
+    let error = retry(&one).await.unwrap_err();
+    assert_eq!(reason(&error), Reason::LaterEpochBegun);
+    assert!(error.to_string().contains(&two), "{error}");
+    world.skill.let_through(10);
+    world.executor.finished(&two).await.unwrap();
     world.stop().await;
 }
 

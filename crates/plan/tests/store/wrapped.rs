@@ -31,6 +31,8 @@ struct State {
     reads_fail: bool,
     /// Documents of this kind cannot be written.
     unwritable: Option<&'static str>,
+    /// How many were not written for that.
+    unwritten: usize,
     held: bool,
     /// Commits begun, and their appends.
     commits: usize,
@@ -45,8 +47,15 @@ impl fmt::Debug for Wrapped {
 
 impl Wrapped {
     pub(crate) fn new() -> Arc<Self> {
-        let state =
-            State { writes: Writes::Work, reads_fail: false, unwritable: None, held: false, commits: 0, appends: 0 };
+        let state = State {
+            writes: Writes::Work,
+            reads_fail: false,
+            unwritable: None,
+            unwritten: 0,
+            held: false,
+            commits: 0,
+            appends: 0,
+        };
         Arc::new(Self {
             inner: MemoryStore::new(),
             state: Mutex::new(state),
@@ -70,6 +79,12 @@ impl Wrapped {
     #[allow(dead_code, reason = "the tests of runs of sessions have a use for it")]
     pub(crate) fn set_unwritable(&self, kind: Option<&'static str>) {
         self.state.lock().unwrap().unwritable = kind;
+    }
+
+    /// Documents that could not be written.
+    #[allow(dead_code, reason = "the tests of runs of sessions have a use for it")]
+    pub(crate) fn unwritten(&self) -> usize {
+        self.state.lock().unwrap().unwritten
     }
 
     /// Commits begin and do not end until released.
@@ -152,9 +167,12 @@ impl Around for Wrapped {
     }
 
     fn put_document(&self, kind: &str, key: &str, bytes: &[u8], mode: PutMode) -> Result<PutOutcome, Failure> {
-        let state = self.state.lock().unwrap();
+        let mut state = self.state.lock().unwrap();
         match state.writes {
-            _ if state.unwritable == Some(kind) => Err(Self::failure()),
+            _ if state.unwritable == Some(kind) => {
+                state.unwritten += 1;
+                Err(Self::failure())
+            }
             Writes::Work => self.inner.put_document(kind, key, bytes, mode),
             _ => Err(Self::failure()),
         }
