@@ -81,7 +81,7 @@ classes! {
     SkillDisabled "skill_disabled" "ERR_SKILL_DISABLED" "the skill is registered but switched off";
     NotAllowed "not_allowed" "ERR_PERMISSION_DENIED" "the skill is not in allowed_skills, or a permission is missing";
     BudgetExceeded "budget_exceeded" "ERR_BUDGET_EXCEEDED" "the attempt would cost more than remains or than one step may";
-    QuotaExceeded "quota_exceeded" "ERR_QUOTA_EXCEEDED" "an external quota is used up";
+    QuotaExceeded "quota_exceeded" "ERR_QUOTA_EXCEEDED" "a limit on the agent's spending, or a provider's quota, is used up";
     StorageQuotaExceeded "storage_quota_exceeded" "ERR_STORAGE_QUOTA_EXCEEDED" "the quota for bodies or journals is used up";
     SafetyRejected "safety_rejected" "ERR_SAFETY_REJECTED" "a safety checker refused";
     PromptInjection "prompt_injection" "ERR_PROMPT_INJECTION" "an injection into a prompt was detected";

@@ -299,8 +299,8 @@ pub(super) const CODES_1_0_0: &[CodeInfo] = &[
         category: Category::Policy,
         retryable: false,
         severity: Severity::Error,
-        meaning: "A quota kept by someone else is used up.",
-        action: "Wait for the quota's next period or have it raised.",
+        meaning: "A spending limit of the agent, or a quota of a provider, is used up.",
+        action: "Have the limit or the quota raised, or wait for its next period if it has one.",
     },
     CodeInfo {
         code: "ERR_PERMISSION_DENIED",
