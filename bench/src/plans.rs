@@ -12,17 +12,17 @@ use macp_plan::store::{RunStore, Status};
 use macp_plan_core::cost::Usage;
 use macp_plan_core::effect::Effect;
 use macp_plan_core::journal::Journal;
-use macp_plan_core::plan::FrozenPlan;
+use macp_plan_core::limits::STEPS_MAX;
+use macp_plan_core::plan::{FrozenPlan, JITTER, SPEC, TOKEN_ESTIMATOR};
 use macp_plan_core::rate_card::RateCard;
 use macp_plan_core::replay::{Options, mock_replay};
 use macp_plan_core::skill::{Catalog, CostModel, IdempotencyClass, PureSkill, SkillMetadata};
+use macp_plan_core::taxonomy;
 use serde_json::{Map, Value, json};
 
 use crate::report::{Report, median};
 
 const MIB: f64 = 1_048_576.0;
-/// Steps of the longest plan there can be.
-const STEPS_MAX: usize = 256;
 /// Literal text of every step where memory is measured: what a step holds must not be lost among what a process holds.
 const TEXT_BYTES: usize = 1_024;
 /// Rounds whose medians are told: one takes less than a second for some of its figures, and the host has its moods.
@@ -203,8 +203,7 @@ fn card() -> Value {
     json!({ "currency": "USD", "id": "bench", "skills": { "nothing@1.0.0": { "base": 0 } } })
 }
 
-/// A plan of steps that do nothing, of which every one refers to the one before it and gives back so much text. No two
-/// plans have the same name.
+/// A plan of steps that do nothing, of which every one refers to the one before it and gives back so much text.
 fn plan(steps: usize, text_bytes: usize) -> anyhow::Result<FrozenPlan> {
     let policy = json!({
         "max_retries": 0, "backoff_base_ms": 0, "backoff_multiplier": 1, "retryable_codes": [],
@@ -233,8 +232,8 @@ fn plan(steps: usize, text_bytes: usize) -> anyhow::Result<FrozenPlan> {
             },
         },
         "pins": {
-            "spec": "aos/1", "taxonomy_version": "1.1.0", "jitter": "sha256-be64-mod100/1",
-            "token_estimator": "bytes4-ceil/1", "rate_card": { "id": "bench", "hash": card.digest() },
+            "spec": SPEC, "taxonomy_version": taxonomy::DEFAULT_VERSION, "jitter": JITTER,
+            "token_estimator": TOKEN_ESTIMATOR, "rate_card": { "id": "bench", "hash": card.digest() },
         },
     }))?)
 }

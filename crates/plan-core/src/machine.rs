@@ -16,6 +16,10 @@
 //! run_finished                                                        (? is an answer, everything else is decided)
 //! ```
 //!
+//! `budget_alert` follows what it tells of, an `attempt_judged` or `budget_checked`; `cancel_requested` and
+//! `deadline_reached` come where [`Machine::boundary`] says so, and after them `step_finished` and `run_finished`;
+//! `observed` may stand anywhere between these, since it moves nothing on.
+//!
 //! A driver is one loop:
 //!
 //! ```text

@@ -147,7 +147,7 @@ pub struct RetryPolicy {
     pub retryable_codes: Vec<String>,
     pub jitter_enabled: bool,
     pub jitter_max_ms: u64,
-    /// Caps the exponential part of a wait.
+    /// Caps the exponential part of a wait, and how long a target's `Retry-After` is obeyed.
     pub max_delay_ms: u64,
     /// Other spellings under which the author listed codes, kept for display: spelling to code.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

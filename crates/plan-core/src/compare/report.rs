@@ -169,12 +169,14 @@ impl Report {
         let unknown: BTreeSet<Aspect> = self.skipped.iter().filter_map(|skipped| skipped.aspect).collect();
         for aspect in Aspect::ALL {
             let mut of_it = mismatches.iter().filter(|mismatch| mismatch.aspect == aspect).peekable();
-            let silent = of_it.peek().is_some();
-            let matches = match () {
-                // A recording that does not say proves nothing either way.
-                () if of_it.any(|mismatch| mismatch.cause != Origin::Recording) => Some(false),
-                () if silent || unknown.contains(&aspect) || !looked_at.contains(&aspect) => None,
-                () => Some(true),
+            let differs = of_it.peek().is_some();
+            // A recording that does not say proves nothing either way.
+            let matches = if of_it.any(|mismatch| mismatch.cause != Origin::Recording) {
+                Some(false)
+            } else if differs || unknown.contains(&aspect) || !looked_at.contains(&aspect) {
+                None
+            } else {
+                Some(true)
             };
             self.behavior_match.insert(aspect, matches);
         }
