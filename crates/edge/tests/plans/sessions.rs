@@ -197,7 +197,7 @@ async fn a_retry_that_was_not_reported_is_reported_when_it_is_asked_for_again() 
     let (sessions, runs): (Arc<dyn Store>, Arc<dyn Store>) =
         (Arc::new(MemoryStore::new()), Arc::new(MemoryStore::new()));
     let target = Target::start().await;
-    // Nothing is reported here, which leaves what an end between the start and the report would leave.
+    // Nothing is reported here.
     let world = World::on(Arc::clone(&sessions), Arc::clone(&runs), target.clone(), |settings| {
         settings.plans.as_mut().expect("plans are executed").sessions.execution.enabled = false;
     })

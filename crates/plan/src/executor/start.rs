@@ -82,6 +82,12 @@ impl Executor {
         self.start_as(RunId::new(self.shared.runs.now_ms()).into_string(), start).await
     }
 
+    /// The name that the run of a start gets, to be known before there is a run.
+    pub(crate) async fn name_for(&self, start: &Start) -> Result<String, StartError> {
+        let named = self.shared.named_before(start).await?;
+        Ok(named.unwrap_or_else(|| RunId::new(self.shared.runs.now_ms()).into_string()))
+    }
+
     /// As [`Executor::start`], under a name that was chosen before.
     pub async fn start_as(&self, run_id: String, start: Start) -> Result<Started, StartError> {
         let shared = &self.shared;
@@ -132,17 +138,20 @@ impl Shared {
 
     /// The run that a start has led to before, if it has. Nothing is written to find out.
     async fn known(&self, run_id: String, start: &Start) -> Result<Option<Started>, StartError> {
-        let mut run_id = run_id;
-        if let Some(request) = asked(start) {
-            let request_id = request.request_id.clone();
-            match self.runs.requests().find(request).await? {
-                Registered::New => {}
-                Registered::Same { run_id: earlier } => run_id = earlier,
-                Registered::Differs { run_id } => return Err(StartError::RequestReused { request_id, run_id }),
-            }
-        }
+        let run_id = self.named_before(start).await?.unwrap_or(run_id);
         let is_there = self.runs.summary(&run_id).await?.is_some();
         Ok(is_there.then_some(Started { run_id, existing: true }))
+    }
+
+    /// The name that was chosen for the run of a start when it was asked for before, if it was.
+    async fn named_before(&self, start: &Start) -> Result<Option<String>, StartError> {
+        let Some(request) = asked(start) else { return Ok(None) };
+        let request_id = request.request_id.clone();
+        match self.runs.requests().find(request).await? {
+            Registered::New => Ok(None),
+            Registered::Same { run_id } => Ok(Some(run_id)),
+            Registered::Differs { run_id } => Err(StartError::RequestReused { request_id, run_id }),
+        }
     }
 
     /// The name of the run that answers a start: that of the first time it was asked for.

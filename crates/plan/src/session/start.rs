@@ -158,18 +158,14 @@ impl SessionRuns {
         if !self.shared.settings.execution.enabled {
             return Ok(self.shared.executor.start(start).await?);
         }
-        let run_id = RunId::new(self.runs().now_ms()).into_string();
+        let run_id = self.shared.executor.name_for(&start).await?;
         let request = StartFromSession { epoch, ..StartFromSession::first(&bound.link.session_id, "") };
         let report = Report { is_retry: true, ..report(&run_id, bound, &request, *ttl_ms) };
         self.shared.notes.keep_report(report.clone()).await?;
-        match self.shared.executor.start_as(run_id.clone(), start).await {
-            Ok(started) if started.run_id == run_id => {
-                self.report(report);
-                Ok(started)
-            }
-            // It was asked for before, and the run of that time has a note of its own.
+        match self.shared.executor.start_as(run_id, start).await {
+            // To report again what was reported does nothing.
             Ok(started) => {
-                self.shared.notes.drop_report(&run_id).await?;
+                self.report(report);
                 Ok(started)
             }
             Err(error) => self.started_after_all(report, error).await,
