@@ -2,8 +2,10 @@
 
 use macp_auth::{Identity, Modes, Presented, Resolution};
 use macp_kernel::{Caller, Credential, ProfileSetting, Scope};
+use macp_plan::executor::AgentLimits;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 
+use crate::PlanSettings;
 use crate::access::Access;
 use crate::context::Context;
 
@@ -46,6 +48,19 @@ pub(crate) fn warn_of_reserved(ctx: &Context) {
             sender = name,
             "a static token has the name under which the runtime itself reports runs, and is never accepted; give it \
              another sender, or set execution_identity"
+        );
+    }
+}
+
+/// Tells the operator of limits that callers can get around.
+pub(crate) fn warn_of_open_scopes(ctx: &Context) {
+    let limits_agents = |plans: &PlanSettings| plans.executor.agent != AgentLimits::default();
+    let unscoped =
+        ctx.settings.plans.as_ref().is_some_and(|plans| limits_agents(plans) && plans.sessions.scopes.is_empty());
+    if unscoped && ctx.authenticator.is_configured() {
+        tracing::warn!(
+            "agents have limits and no scopes are configured: whoever starts a session can commit to a plan that names any \
+             agent, and uses up what that one may; list under [scopes] whose plans sessions may commit to"
         );
     }
 }

@@ -104,6 +104,7 @@ impl Server {
         let ctx = Context::new(settings, engine, registry, authenticator, metrics, trace, plans);
 
         identity::warn_of_reserved(&ctx);
+        identity::warn_of_open_scopes(&ctx);
         let health = HealthReporter::new();
         health::serve(&health, ctx.plans.is_some()).await;
         let front = front(&ctx, &health)?;
