@@ -11,6 +11,7 @@
 pub mod canonical;
 pub mod codes;
 pub mod informational;
+pub mod memory;
 pub mod payload;
 pub mod signing;
 

@@ -20,7 +20,7 @@ const SHARED: &[(&str, &str)] = sources!["document.rs", "metadata.rs", "../schem
 
 const HTTP_CALL: &[(&str, &str)] = sources!["http_call.rs", "headers.rs", "../outbound.rs", "../secrets/hosts.rs"];
 const LLM_INVOKE: &[(&str, &str)] = sources!["llm_invoke.rs", "llm_protocol.rs", "../secrets/granted.rs"];
-const JSON_TRANSFORM: &[(&str, &str)] = sources!["json_transform.rs", "expression.rs", "evaluation.rs"];
+const JSON_TRANSFORM: &[(&str, &str)] = sources!["json_transform.rs", "expression.rs", "evaluation.rs", "written.rs"];
 
 pub(super) fn http_call() -> Digest {
     of(&[HTTP_CALL, OUTBOUND, SHARED])

@@ -1,25 +1,37 @@
 //! The evaluation of JMESPath expressions, done here and not by the `jmespath` crate, because it must end.
 //!
 //! Neither loops nor recursion exist in the language, but `[@,@][]|[@,@][]|…` doubles a list with every few characters.
-//! Every step therefore costs units in proportion to what it touches or makes, and an evaluation has only so many. The
-//! count depends on expression and input alone, so an expression is refused always or never.
+//! Every step therefore costs units in proportion to what it touches or makes, and an evaluation has only so many. What
+//! it makes is weighed too, since small objects take far more memory than work, and the result is measured before it is
+//! made, since in it nothing is shared any more. All of that depends on expression and input alone, so an expression is
+//! refused always or never.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering as Access};
 
 use jmespath::ast::{Ast, Comparator};
 use jmespath::{Context, ErrorReason, Rcvar, Runtime, Variable};
+use macp_wire::memory;
 use serde_json::{Number, Value};
 
 use super::expression::Error;
+use super::written;
 
 /// Units an evaluation may cost: about one per byte or value touched.
 const UNITS_MAX: u64 = 32 * 1024 * 1024;
+/// What an evaluation may make in all, about in bytes of memory. An input of the largest size fits through it twice
+/// where it is made of ordinary objects, of some fifty bytes of text each.
+const MEMORY_MAX: u64 = 256 * 1024 * 1024;
+/// The largest result, in bytes of canonical text.
+pub(super) const RESULT_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// What an element of a new list costs, and a member of a new object: about their size in memory.
 const ELEMENT_UNITS: u64 = 8;
 const MEMBER_UNITS: u64 = 64;
 /// What a value of the result costs beside its bytes.
 const COPY_UNITS: u64 = 4;
+/// Times a text of a value is written by the crate: into a text, and then into the one that is kept.
+const WRITTEN_TIMES: u64 = 2;
 /// Comparisons per element that sorting may need.
 const SORT_FACTOR: u64 = 20;
 
@@ -28,12 +40,17 @@ const BEYOND: &str = "adds up to more than a number can be";
 pub(super) struct Evaluation<'a> {
     text: &'a str,
     runtime: &'a Runtime,
+    abandoned: &'a AtomicBool,
     units: u64,
+    memory: u64,
+    /// Bytes of canonical text that the result may still have.
+    room: u64,
 }
 
 impl<'a> Evaluation<'a> {
-    pub(super) fn new(text: &'a str, runtime: &'a Runtime) -> Self {
-        Self { text, runtime, units: UNITS_MAX }
+    /// An evaluation that ends early once it is abandoned, which is when nobody reads what becomes of it.
+    pub(super) fn new(text: &'a str, runtime: &'a Runtime, abandoned: &'a AtomicBool) -> Self {
+        Self { text, runtime, abandoned, units: UNITS_MAX, memory: MEMORY_MAX, room: RESULT_BYTES_MAX }
     }
 
     pub(super) fn run(mut self, root: &Rcvar, expression: &Ast) -> Result<Value, Error> {
@@ -43,7 +60,22 @@ impl<'a> Evaluation<'a> {
     }
 
     fn spend(&mut self, units: u64) -> Result<(), Error> {
+        if self.abandoned.load(Access::Relaxed) {
+            return Err(Error::Abandoned);
+        }
         self.units = self.units.checked_sub(units).ok_or(Error::TooMuchWork)?;
+        Ok(())
+    }
+
+    /// Takes memory for what is about to be made.
+    fn take(&mut self, bytes: usize) -> Result<(), Error> {
+        self.memory = self.memory.checked_sub(length(bytes)).ok_or(Error::TooMuchMemory)?;
+        Ok(())
+    }
+
+    /// Takes room for a piece of the result's text.
+    fn write(&mut self, bytes: usize) -> Result<(), Error> {
+        self.room = self.room.checked_sub(length(bytes)).ok_or(Error::ResultTooLarge)?;
         Ok(())
     }
 
@@ -61,22 +93,59 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// Pays for a copy of a value, in which nothing is shared any more.
+    /// Pays for a copy of a value, in which nothing is shared any more: its work, its memory and its text.
     fn copy(&mut self, value: &Variable) -> Result<(), Error> {
         self.spend(COPY_UNITS)?;
+        self.take(memory::VALUE_BYTES)?;
         match value {
-            Variable::String(text) => self.spend(length(text.len())),
-            Variable::Array(elements) => elements.iter().try_for_each(|element| self.copy(element)),
-            Variable::Object(members) => members.iter().try_for_each(|(name, member)| {
-                self.spend(length(name.len()))?;
-                self.copy(member)
-            }),
-            Variable::Null | Variable::Bool(_) | Variable::Number(_) | Variable::Expref(_) => Ok(()),
+            Variable::Null | Variable::Bool(_) | Variable::Number(_) => self.write(written::scalar(value)),
+            Variable::String(text) => self.copy_text(text),
+            Variable::Array(elements) => {
+                self.write(written::brackets(elements.len()))?;
+                elements.iter().try_for_each(|element| self.copy(element))
+            }
+            Variable::Object(members) => {
+                self.take(memory::of_members(members.len()))?;
+                self.write(written::braces(members.len()))?;
+                members.iter().try_for_each(|(name, member)| {
+                    self.copy_text(name)?;
+                    self.copy(member)
+                })
+            }
+            Variable::Expref(_) => Err(Error::NotAValue),
         }
+    }
+
+    fn copy_text(&mut self, text: &str) -> Result<(), Error> {
+        self.spend(length(text.len()))?;
+        self.take(memory::of_text(text))?;
+        self.write(written::text(text))
+    }
+
+    /// Pays for the text of a value that is none yet.
+    fn pay_for_text(&mut self, value: &Variable) -> Result<(), Error> {
+        let bytes = match value {
+            Variable::Null | Variable::Bool(_) | Variable::Number(_) => written::scalar(value),
+            Variable::String(text) => written::text(text),
+            Variable::Array(elements) => {
+                elements.iter().try_for_each(|element| self.pay_for_text(element))?;
+                written::brackets(elements.len())
+            }
+            Variable::Object(members) => {
+                members.iter().try_for_each(|(name, member)| {
+                    self.spend(length(written::text(name)) * WRITTEN_TIMES)?;
+                    self.pay_for_text(member)
+                })?;
+                written::braces(members.len())
+            }
+            Variable::Expref(_) => return Err(Error::NotAValue),
+        };
+        self.spend(length(bytes) * WRITTEN_TIMES)
     }
 
     fn list(&mut self, elements: Vec<Rcvar>) -> Result<Rcvar, Error> {
         self.spend(length(elements.len()) * ELEMENT_UNITS)?;
+        self.take(memory::VALUE_BYTES)?;
         Ok(Rcvar::new(Variable::Array(elements)))
     }
 
@@ -172,9 +241,11 @@ impl<'a> Evaluation<'a> {
         if data.is_null() {
             return Ok(null());
         }
+        self.take(memory::VALUE_BYTES + memory::of_members(elements.len()))?;
         let mut members = BTreeMap::new();
         for pair in elements {
             self.spend(MEMBER_UNITS + length(pair.key.len()))?;
+            self.take(memory::of_text(&pair.key))?;
             members.insert(pair.key.clone(), self.evaluate(data, &pair.value)?);
         }
         Ok(Rcvar::new(Variable::Object(members)))
@@ -254,7 +325,12 @@ impl<'a> Evaluation<'a> {
                 values.iter().try_for_each(|value| self.touch(value))
             }
             "keys" | "merge" => values.iter().try_for_each(|value| self.copy_names(value)),
-            "contains" | "max" | "min" | "to_string" | "starts_with" | "ends_with" => {
+            // A text is given back as it is.
+            "to_string" => match values {
+                [value] if !value.is_string() && !value.is_expref() => self.pay_for_text(value),
+                _ => Ok(()),
+            },
+            "contains" | "max" | "min" | "starts_with" | "ends_with" => {
                 values.iter().try_for_each(|value| self.touch(value))
             }
             _ => values.iter().try_for_each(|value| self.spend(length(count(value)) * ELEMENT_UNITS)),
@@ -263,8 +339,12 @@ impl<'a> Evaluation<'a> {
 
     /// Pays for a copy of the names in an object; members are shared.
     fn copy_names(&mut self, value: &Variable) -> Result<(), Error> {
-        let names = value.as_object().into_iter().flat_map(BTreeMap::keys);
-        names.map(String::len).try_for_each(|bytes| self.spend(MEMBER_UNITS + length(bytes)))
+        let Some(members) = value.as_object() else { return Ok(()) };
+        self.take(memory::of_members(members.len()))?;
+        members.keys().try_for_each(|name| {
+            self.spend(MEMBER_UNITS + length(name.len()))?;
+            self.take(memory::of_text(name))
+        })
     }
 
     fn elements(&mut self, data: &Rcvar, list: &Ast, function: &'static str) -> Result<Rcvar, Error> {

@@ -1,11 +1,13 @@
 //! JMESPath expressions: parsed by the `jmespath` crate within limits, and checked as far as that is possible without
 //! an input.
 
+use std::sync::atomic::AtomicBool;
+
 use jmespath::ast::Ast;
 use jmespath::{JmespathError, Rcvar, Runtime, Variable};
 use serde_json::Value;
 
-use super::evaluation::Evaluation;
+use super::evaluation::{Evaluation, RESULT_BYTES_MAX};
 
 /// How deep operators and brackets may nest: each level is a level of the machine's stack.
 const DEPTH_MAX: usize = 100;
@@ -29,6 +31,12 @@ pub(super) enum Error {
     NotAValue,
     #[error("the evaluation takes more work than is allowed; make the input or the expression smaller")]
     TooMuchWork,
+    #[error("the evaluation makes more than is allowed in memory; make the input or the expression smaller")]
+    TooMuchMemory,
+    #[error("the result has more than the {RESULT_BYTES_MAX} bytes that are kept")]
+    ResultTooLarge,
+    #[error("the evaluation was given up, because nobody waits for it any more")]
+    Abandoned,
 }
 
 impl Error {
@@ -54,10 +62,11 @@ impl Expression {
         Ok(Self { text: text.to_owned(), ast })
     }
 
-    pub(super) fn evaluate(&self, root: &Value) -> Result<Value, Error> {
+    /// Takes the value itself, so that it is gone before a result is made beside its copy.
+    pub(super) fn evaluate(&self, root: Value, abandoned: &AtomicBool) -> Result<Value, Error> {
         let root = Variable::try_from(root).map_err(Error::runtime)?;
         let runtime = functions();
-        Evaluation::new(&self.text, &runtime).run(&Rcvar::new(root), &self.ast)
+        Evaluation::new(&self.text, &runtime, abandoned).run(&Rcvar::new(root), &self.ast)
     }
 }
 

@@ -3,12 +3,16 @@
 //! The language has neither loops nor recursion, yet a short expression can double a value again and again; so the work
 //! of an evaluation is counted, and one that wants more than its share ends as invalid input. See [`super::evaluation`].
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use macp_plan_core::cause::Cause;
 use macp_plan_core::cost::Usage;
 use macp_plan_core::effect::Effect;
 use macp_plan_core::reference;
 use macp_plan_core::skill::{PureSkill, SkillMetadata};
 use serde_json::{Map, Value, json};
+use tokio::sync::Semaphore;
 
 use super::expression::Expression;
 use super::{document, metadata};
@@ -22,35 +26,57 @@ pub const VERSION: &str = "2.0.0";
 pub const EXPRESSION_BYTES_MAX: usize = 4096;
 /// The largest input with its bindings, in bytes of canonical text.
 pub const INPUT_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// The largest result, in bytes of canonical text.
-const RESULT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Evaluations at the same time: each may take some hundred MiB and a thread, and the store needs threads too.
+const EVALUATIONS_MAX: usize = 4;
 
 #[derive(Debug)]
 pub struct JsonTransform {
     metadata: SkillMetadata,
     input: Schema,
+    evaluations: Arc<Semaphore>,
+}
+
+/// Tells an evaluation, once this is dropped, that nobody waits for it any more.
+#[derive(Default)]
+struct Waiting(Arc<AtomicBool>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl JsonTransform {
     pub(crate) fn new() -> Self {
         let metadata = metadata::json_transform();
         let input = Schema::compile(&metadata.input_schema).expect("the skill's own schema compiles");
-        Self { metadata, input }
+        Self { metadata, input, evaluations: Arc::new(Semaphore::new(EVALUATIONS_MAX)) }
     }
 
     async fn dispatch(&self, call: Call<'_>) -> Observation {
-        let parameters = call.parameters.clone();
-        // Off the threads that drive other runs: an evaluation within its limits can still take a while.
-        let work = tokio::task::spawn_blocking(move || transform(&parameters));
-        let done = match tokio::time::timeout(call.timeout, work).await {
-            Ok(done) => done,
+        match tokio::time::timeout(call.timeout, self.evaluate(call.parameters)).await {
+            Ok(observation) => observation,
             Err(_elapsed) => {
                 let told = format!("the expression was not evaluated within {} ms", call.timeout.as_millis());
                 // Not the HTTP client's timeout, which is the other timer a skill can have.
-                return Observation::new(Cause::GuardTimeout, told);
+                Observation::new(Cause::GuardTimeout, told)
             }
+        }
+    }
+
+    async fn evaluate(&self, parameters: &Map<String, Value>) -> Observation {
+        let Ok(place) = Arc::clone(&self.evaluations).acquire_owned().await else {
+            return Observation::new(Cause::Internal, "nothing is evaluated any more");
         };
-        match done {
+        let waiting = Waiting::default();
+        let (parameters, abandoned) = (parameters.clone(), Arc::clone(&waiting.0));
+        // Off the threads that drive other runs: an evaluation within its limits can still take a while.
+        let work = tokio::task::spawn_blocking(move || {
+            // Held until the work ends, which may be after everybody stopped waiting for it.
+            let _place = place;
+            transform(parameters, &abandoned)
+        });
+        match work.await {
             Ok(Ok((result, usage))) => {
                 Observation::success(json!({"result": result}), "the expression was evaluated").with_usage(usage)
             }
@@ -95,19 +121,17 @@ impl Skill for JsonTransform {
     }
 }
 
-fn transform(parameters: &Map<String, Value>) -> Result<(Value, Usage), String> {
-    let bytes = input_bytes(parameters)?;
+fn transform(parameters: Map<String, Value>, abandoned: &AtomicBool) -> Result<(Value, Usage), String> {
+    let bytes = input_bytes(&parameters)?;
     if bytes > INPUT_BYTES_MAX {
         return Err(format!("at /input: {bytes} bytes are more than the {INPUT_BYTES_MAX} that are taken"));
     }
     let text = parameters.get("expression").and_then(Value::as_str).ok_or("at the top: `expression` is missing")?;
-    let result = compile(text)?.evaluate(&root(parameters)).map_err(|error| format!("at /expression: {error}"))?;
-    let unfit = |unfit| format!("the result cannot be recorded: {unfit}");
-    let size = document::size(&result).map_err(unfit)?;
-    if size > RESULT_BYTES_MAX {
-        return Err(format!("the result has {size} bytes, more than the {RESULT_BYTES_MAX} that are kept"));
-    }
-    Ok((document::settle(&result).map_err(unfit)?, usage_of(bytes)))
+    let expression = compile(text)?;
+    let result =
+        expression.evaluate(root(parameters), abandoned).map_err(|error| format!("at /expression: {error}"))?;
+    let settled = document::settle(&result).map_err(|unfit| format!("the result cannot be recorded: {unfit}"))?;
+    Ok((settled, usage_of(bytes)))
 }
 
 /// Whether the expression is one, as far as it is written and not referred to.
@@ -126,15 +150,14 @@ fn compile(text: &str) -> Result<Expression, String> {
 }
 
 /// What the expression sees.
-fn root(parameters: &Map<String, Value>) -> Value {
-    let input = parameters.get("input").cloned().unwrap_or(Value::Null);
-    match parameters.get("bindings").and_then(Value::as_object) {
-        None => input,
-        Some(bindings) => {
-            let mut members = bindings.clone();
+fn root(mut parameters: Map<String, Value>) -> Value {
+    let input = parameters.remove("input").unwrap_or(Value::Null);
+    match parameters.remove("bindings") {
+        Some(Value::Object(mut members)) => {
             members.insert("input".to_owned(), input);
             Value::Object(members)
         }
+        _ => input,
     }
 }
 
@@ -148,4 +171,45 @@ fn input_bytes(parameters: &Map<String, Value>) -> Result<usize, String> {
 
 fn usage_of(bytes: usize) -> Usage {
     Usage { bytes: bytes.try_into().unwrap_or(u64::MAX), ..Usage::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::outbound::Http;
+    use crate::secrets::Held;
+
+    async fn evaluated(skill: &JsonTransform, parameters: &Map<String, Value>, timeout: Duration) -> Observation {
+        let secrets = Held::default();
+        let http = Http::closed(&secrets);
+        skill.call(Call { parameters, timeout, effect_keys: &[], secrets: &secrets, http, random_seed: 0 }).await
+    }
+
+    fn parameters(expression: &str) -> Map<String, Value> {
+        Map::from_iter([("input".to_owned(), json!([1])), ("expression".to_owned(), json!(expression))])
+    }
+
+    /// Whoever waits for a place waits within its own time, and what nobody waits for any more gives its place back.
+    #[tokio::test(start_paused = true)]
+    async fn few_evaluate_at_once() {
+        let skill = JsonTransform::new();
+        let places = Arc::clone(&skill.evaluations);
+        let all = u32::try_from(EVALUATIONS_MAX).unwrap();
+        let taken = places.acquire_many(all).await.unwrap();
+        let late = evaluated(&skill, &parameters("@"), Duration::from_millis(50)).await;
+        assert_eq!(late.cause, Cause::GuardTimeout, "{late:?}");
+        drop(taken);
+        assert_eq!(evaluated(&skill, &parameters("@"), Duration::from_secs(60)).await.cause, Cause::Success);
+        let given_up = evaluated(&skill, &parameters("@"), Duration::ZERO).await;
+        assert_eq!(given_up.cause, Cause::GuardTimeout);
+        drop(places.acquire_many(all).await.unwrap());
+    }
+
+    #[test]
+    fn an_evaluation_ends_once_nobody_waits_for_it() {
+        let told = transform(parameters("@"), &AtomicBool::new(true)).expect_err("nobody waits");
+        assert!(told.contains("given up"), "{told}");
+    }
 }

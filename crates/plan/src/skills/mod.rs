@@ -12,6 +12,7 @@ pub mod json_transform;
 pub mod llm_invoke;
 mod llm_protocol;
 mod metadata;
+mod written;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
