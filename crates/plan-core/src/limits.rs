@@ -27,8 +27,11 @@ pub const DELAY_MS_MAX: u64 = 3_600_000;
 pub const EMBEDDED_CARD_BYTES_MAX: usize = 64 * 1024;
 /// What references may put into the parameters of one step, in bytes: a small template must not become a huge request.
 pub const RESOLVED_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// What a run holds at once of outputs that later steps refer to, about in bytes: the largest answer that a skill reads
-/// fits, whatever it is made of, and some more beside it. Without it a plan of 256 steps could hold gigabytes.
-pub const HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// What a run holds at once of outputs that later steps refer to, about in bytes of memory: the largest answer that a
+/// skill reads fits, whatever it is made of, and some more beside it. Without it a plan of 256 steps could hold gigabytes.
+pub const HELD_BYTES_MAX: usize = 120 * 1024 * 1024;
+/// What references may put into the parameters of one step, about in bytes of memory: everything that is held, once. Of
+/// small objects a short text makes much more than that.
+pub const RESOLVED_MEMORY_MAX: usize = HELD_BYTES_MAX;
 /// Codes a retry policy or a condition may list; more than any taxonomy has would only be noise.
 pub const CODES_MAX: usize = 256;

@@ -3,6 +3,7 @@
 //! A string that is one reference and nothing else becomes the value itself, whatever its type; a reference inside a
 //! longer text becomes text. Whatever cannot be resolved is an error: a template never reaches a skill.
 
+use macp_wire::memory;
 use serde_json::{Map, Value};
 
 use crate::limits;
@@ -40,7 +41,7 @@ pub fn resolve<'v>(
     parameters: &Map<String, Value>,
     lookup: &dyn Fn(&str) -> Option<&'v Value>,
 ) -> Result<Map<String, Value>, Unresolved> {
-    let mut room = limits::RESOLVED_BYTES_MAX;
+    let mut room = Room { bytes: limits::RESOLVED_BYTES_MAX, memory: limits::RESOLVED_MEMORY_MAX };
     parameters.iter().map(|(key, value)| Ok((key.clone(), resolve_value(value, lookup, &mut room)?))).collect()
 }
 
@@ -85,7 +86,7 @@ fn collect(value: &Value, found: &mut Vec<Reference>) -> Result<(), Unresolved> 
 fn resolve_value<'v>(
     value: &Value,
     lookup: &dyn Fn(&str) -> Option<&'v Value>,
-    room: &mut usize,
+    room: &mut Room,
 ) -> Result<Value, Unresolved> {
     match value {
         Value::String(text) => resolve_text(text, lookup, room),
@@ -106,12 +107,13 @@ fn resolve_value<'v>(
 fn resolve_text<'v>(
     text: &str,
     lookup: &dyn Fn(&str) -> Option<&'v Value>,
-    room: &mut usize,
+    room: &mut Room,
 ) -> Result<Value, Unresolved> {
     let pieces = pieces(text)?;
     if let [Piece::Reference(reference)] = pieces[..] {
         let value = find(reference, lookup)?;
-        take(room, size(value), reference)?;
+        room.take(size(value), reference)?;
+        room.hold(value, reference)?;
         return Ok(value.clone());
     }
     let mut out = String::new();
@@ -120,7 +122,7 @@ fn resolve_text<'v>(
             Piece::Text(text) => out.push_str(text),
             Piece::Reference(reference) => {
                 let value = find(reference, lookup)?;
-                take(room, size(value), reference)?;
+                room.take(size(value), reference)?;
                 match value {
                     Value::String(text) => out.push_str(text),
                     other => {
@@ -238,16 +240,32 @@ fn segments(path: &str) -> Result<Vec<Segment<'_>>, String> {
     Ok(segments)
 }
 
-/// Takes what is inserted from what one step may insert.
-fn take(room: &mut usize, size: usize, reference: &str) -> Result<(), Unresolved> {
-    *room = room.checked_sub(size).ok_or_else(|| {
-        unresolved(reference, format!("the parameters would grow beyond {} bytes", limits::RESOLVED_BYTES_MAX))
-    })?;
-    Ok(())
+/// What one step may still insert.
+struct Room {
+    /// Of text, about.
+    bytes: usize,
+    memory: usize,
+}
+
+impl Room {
+    fn take(&mut self, size: usize, reference: &str) -> Result<(), Unresolved> {
+        self.bytes = self.bytes.checked_sub(size).ok_or_else(|| {
+            unresolved(reference, format!("the parameters would grow beyond {} bytes", limits::RESOLVED_BYTES_MAX))
+        })?;
+        Ok(())
+    }
+
+    fn hold(&mut self, value: &Value, reference: &str) -> Result<(), Unresolved> {
+        self.memory = self.memory.checked_sub(memory::of(value)).ok_or_else(|| {
+            let most = limits::RESOLVED_MEMORY_MAX;
+            unresolved(reference, format!("the parameters would take more than {most} bytes of memory"))
+        })?;
+        Ok(())
+    }
 }
 
 /// About as many bytes as the value has when it is written.
-pub(crate) fn size(value: &Value) -> usize {
+fn size(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) => 5,
         Value::Number(_) => 8,
@@ -270,4 +288,24 @@ fn kind(value: &Value) -> &'static str {
 
 fn unresolved(reference: &str, why: String) -> Unresolved {
     Unresolved { reference: reference.to_owned(), why }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The same output may be named many times, and small objects take a hundred times their text.
+    #[test]
+    fn what_is_put_into_one_step_is_weighed_as_it_is_in_memory() {
+        let output = Value::from(vec![json!({"": 0}); 100_000]);
+        let lookup = |name: &str| (name == "s1").then_some(&output);
+        let named = |times: usize| match json!({"all": vec!["{{s1}}"; times]}) {
+            Value::Object(parameters) => resolve(&parameters, &lookup),
+            _ => unreachable!("an object was written"),
+        };
+        assert!(named(1).is_ok());
+        assert!(named(2).expect_err("140 MB").why.contains("bytes of memory"));
+    }
 }

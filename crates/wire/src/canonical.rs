@@ -4,11 +4,14 @@
 //! and no integer is beyond what every JSON implementation reads exactly. A text for which one of them does not hold
 //! means different things to different readers, so it has no canonical form.
 
+use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
+
+use crate::memory;
 
 /// The largest integer that has an exact neighbour on either side in the numbers of JSON: 2^53 - 1.
 pub const INTEGER_MAX: u64 = (1 << 53) - 1;
@@ -55,8 +58,23 @@ pub fn parse(text: &[u8]) -> Result<Value, serde_json::Error> {
 
 /// As [`parse`], and arrays and objects nested deeper than `depth_max` levels are an error.
 pub fn parse_within(text: &[u8], depth_max: usize) -> Result<Value, serde_json::Error> {
+    parse_bounded(text, Bounds { depth_max, memory_max: usize::MAX })
+}
+
+/// How large a value may be that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Levels of arrays and objects.
+    pub depth_max: usize,
+    /// What the value takes in memory, by the weights of [`memory`].
+    pub memory_max: usize,
+}
+
+/// As [`parse`], and what is beyond the bounds is an error as soon as the text is read that far.
+pub fn parse_bounded(text: &[u8], bounds: Bounds) -> Result<Value, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let value = Strict { depth: 0, depth_max }.deserialize(&mut deserializer)?;
+    let memory = Cell::new(bounds.memory_max);
+    let value = Strict { depth: 0, bounds, memory: &memory }.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
 }
@@ -80,29 +98,40 @@ pub fn check(value: &Value) -> Result<(), Error> {
 
 /// Builds a [`Value`] that stands inside so many arrays and objects, as serde_json does, but for keys that come twice.
 #[derive(Clone, Copy)]
-struct Strict {
+struct Strict<'m> {
     depth: usize,
-    depth_max: usize,
+    bounds: Bounds,
+    /// What the whole value may still take.
+    memory: &'m Cell<usize>,
 }
 
-impl Strict {
-    fn inside<E: serde::de::Error>(self) -> Result<Strict, E> {
-        if self.depth == self.depth_max {
-            return Err(E::custom(format_args!("nested deeper than {} levels", self.depth_max)));
+impl Strict<'_> {
+    fn inside<E: serde::de::Error>(self) -> Result<Self, E> {
+        let depth_max = self.bounds.depth_max;
+        if self.depth == depth_max {
+            return Err(E::custom(format_args!("nested deeper than {depth_max} levels")));
         }
-        Ok(Strict { depth: self.depth + 1, ..self })
+        Ok(Self { depth: self.depth + 1, ..self })
+    }
+
+    fn take<E: serde::de::Error>(self, bytes: usize) -> Result<(), E> {
+        let memory_max = self.bounds.memory_max;
+        let beyond = || E::custom(format_args!("it would take more than {memory_max} bytes of memory"));
+        self.memory.set(self.memory.get().checked_sub(bytes).ok_or_else(beyond)?);
+        Ok(())
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Strict {
+impl<'de> DeserializeSeed<'de> for Strict<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.take(memory::VALUE_BYTES)?;
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for Strict<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -129,11 +158,13 @@ impl<'de> Visitor<'de> for Strict {
         Number::from_f64(number).map(Value::Number).ok_or_else(|| E::custom("a number is not finite"))
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
+        self.take(memory::of_text(text))?;
         Ok(Value::String(text.to_owned()))
     }
 
-    fn visit_string<E>(self, text: String) -> Result<Value, E> {
+    fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Value, E> {
+        self.take(memory::of_text(&text))?;
         Ok(Value::String(text))
     }
 
@@ -150,6 +181,10 @@ impl<'de> Visitor<'de> for Strict {
         let inside = self.inside()?;
         let mut members = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
+            self.take(memory::of_text(&key))?;
+            if members.len().is_multiple_of(memory::NODE_MEMBERS) {
+                self.take(memory::NODE_BYTES)?;
+            }
             let Entry::Vacant(place) = members.entry(key) else {
                 return Err(A::Error::custom("a key is given twice"));
             };
@@ -277,6 +312,19 @@ mod tests {
                 let error = parse_within(text.as_bytes(), less).unwrap_err().to_string();
                 assert!(error.contains(&format!("deeper than {less} levels")), "{error}");
             }
+        }
+    }
+
+    #[test]
+    fn memory_ends_where_the_caller_says() {
+        let nine: Vec<String> = (0..9).map(|at| format!(r#""m{at}":[{at}]"#)).collect();
+        let object = format!("{{{}}}", nine.join(","));
+        for text in ["1", "[]", r#"[{"":0},{"":0}]"#, r#"["","text",{"name":{}}]"#, &object] {
+            let memory_max = memory::of(&parse(text.as_bytes()).unwrap());
+            let within = |memory_max| parse_bounded(text.as_bytes(), Bounds { depth_max: usize::MAX, memory_max });
+            assert!(within(memory_max).is_ok(), "{text}");
+            let error = within(memory_max - 1).unwrap_err().to_string();
+            assert!(error.contains(&format!("more than {} bytes of memory", memory_max - 1)), "{text}: {error}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use macp_wire::memory;
 use serde_json::{Map, Value};
 
 use super::prepare::Prepared;
@@ -9,8 +10,8 @@ use crate::budget::Breach;
 use crate::cause::Cause;
 use crate::cost::Usage;
 use crate::journal::{RefusedCheck, Reused, RunFinished, RunStatus, StepFinished, Stop};
+use crate::limits;
 use crate::plan::StepStatus;
-use crate::{limits, reference};
 
 #[derive(Clone, Debug)]
 pub(super) struct State {
@@ -22,7 +23,7 @@ pub(super) struct State {
     pub seen: BTreeMap<String, Seen>,
     /// Outputs of finished steps that are still to be read, by the name references use.
     pub outputs: BTreeMap<String, Held>,
-    /// How much of them is known, about in bytes.
+    /// How much of them is known, about in bytes of memory.
     pub held_bytes: usize,
     /// How many steps that refer to a name have not finished; names without any are not here.
     pub unread: BTreeMap<String, usize>,
@@ -170,7 +171,7 @@ impl State {
     /// for is refused.
     pub(super) fn hold(&mut self, name: String, output: Held) {
         let output = match output {
-            Held::Known(value) => match self.held_bytes.saturating_add(reference::size(&value)) {
+            Held::Known(value) => match self.held_bytes.saturating_add(memory::of(&value)) {
                 held if held > limits::HELD_BYTES_MAX => Held::TooMuch,
                 held => {
                     self.held_bytes = held;
@@ -198,7 +199,7 @@ impl State {
 
     fn forget(&mut self, output: Option<Held>) {
         if let Some(Held::Known(value)) = output {
-            self.held_bytes = self.held_bytes.saturating_sub(reference::size(&value));
+            self.held_bytes = self.held_bytes.saturating_sub(memory::of(&value));
         }
     }
 }
@@ -223,5 +224,24 @@ impl Current {
     /// Retries made, which is one less than the attempts made.
     pub(super) fn retries(&self) -> u32 {
         u32::try_from(self.codes.len().saturating_sub(1)).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Small objects take a hundred times their text.
+    #[test]
+    fn what_is_held_is_weighed_as_it_is_in_memory() {
+        let mut state = State::new(&[]);
+        let tiny = |count: usize| Held::Known(Value::from(vec![json!({"": 0}); count]));
+        state.hold("first".to_owned(), tiny(100_000));
+        state.hold("second".to_owned(), tiny(100_000));
+        assert!(matches!(state.outputs["first"], Held::Known(_)) && matches!(state.outputs["second"], Held::TooMuch));
+        state.hold("first".to_owned(), Held::Unknown);
+        assert_eq!(state.held_bytes, 0);
     }
 }

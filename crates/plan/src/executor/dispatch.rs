@@ -112,7 +112,7 @@ pub(super) async fn call(dispatch: Dispatch, registry: &Registry, secrets: Arc<d
 fn checked(mut observation: Observation, registry: &Registry, skill_id: &str, skill_version: &str) -> Observation {
     let success = observation.cause.is_success();
     let Some(output) = observation.output.take() else { return observation };
-    let problem = match document::settle(&output) {
+    let problem = match document::settle(output) {
         Err(unfit) => unfit.to_string(),
         Ok(output) => match registry.check_output(skill_id, skill_version, &output) {
             Err(place) if success => place,

@@ -19,6 +19,10 @@ use crate::store::sealed::{Checker, Sealed};
 use crate::store::summary::PlanFacts;
 use crate::store::{Run, Summary, plans};
 
+/// What one output may take once it is read: several times what any skill that comes with the runtime returns. A line
+/// may be as long as a file, and small objects take a hundred times their text.
+const BODY_MEMORY_MAX: usize = 1024 * 1024 * 1024;
+
 /// Why an export cannot be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -227,7 +231,8 @@ impl Content {
     }
 
     fn take_body(&mut self, payload: &str) -> Result<(), LineError> {
-        canonical::parse(payload.as_bytes())?;
+        let bounds = canonical::Bounds { depth_max: usize::MAX, memory_max: BODY_MEMORY_MAX };
+        canonical::parse_bounded(payload.as_bytes(), bounds)?;
         let digest = digest::of_bytes(BODY_LABEL, payload.as_bytes());
         // In order and each once, as the exporter writes them: so one run has one file.
         if self.bodies.last_key_value().is_some_and(|(last, _)| *last >= digest) {

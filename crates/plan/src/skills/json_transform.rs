@@ -130,7 +130,7 @@ fn transform(parameters: Map<String, Value>, abandoned: &AtomicBool) -> Result<(
     let expression = compile(text)?;
     let result =
         expression.evaluate(root(parameters), abandoned).map_err(|error| format!("at /expression: {error}"))?;
-    let settled = document::settle(&result).map_err(|unfit| format!("the result cannot be recorded: {unfit}"))?;
+    let settled = document::settle(result).map_err(|unfit| format!("the result cannot be recorded: {unfit}"))?;
     Ok((settled, usage_of(bytes)))
 }
 

@@ -275,7 +275,7 @@ fn observed(kind: LlmKind, provider: &str, model: &str, answer: Answer) -> Obser
 
 /// The status decides; a body that was lost behind it only leaves the refusal less precise.
 fn refused(kind: LlmKind, provider: &str, status: u16, body: Option<&[u8]>) -> Observation {
-    let read: Value = body.and_then(|body| serde_json::from_slice(body).ok()).unwrap_or_default();
+    let read: Value = body.and_then(|body| document::parse(body).ok()).unwrap_or_default();
     let cause = llm_protocol::refusal(status, &read);
     let told = format!("the provider {provider} answered {status}");
     let Some(body) = body else { return Observation::new(cause, told) };

@@ -12,6 +12,7 @@ use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 use url::Url;
 
+use super::document;
 use super::exchange::Request;
 use super::llm_invoke::{LlmKind, Question};
 
@@ -107,7 +108,7 @@ pub(super) fn refusal_usage(kind: LlmKind, body: &Value) -> Option<Usage> {
 /// Reads an answer; the error says what keeps it from being one.
 pub(super) fn reply(kind: LlmKind, body: &[u8]) -> Result<Reply, &'static str> {
     // The parser's error would quote the answer.
-    let body: Value = serde_json::from_slice(body).map_err(|_| "it is not JSON")?;
+    let body: Value = document::parse(body).map_err(|_| "it is not JSON that can be read")?;
     match kind {
         LlmKind::OpenAi => open_ai_reply(&body),
         LlmKind::Anthropic => anthropic_reply(&body),

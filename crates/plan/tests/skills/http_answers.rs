@@ -314,3 +314,17 @@ async fn the_bytes_of_both_bodies_are_counted() {
         assert_eq!((bound.requests, bound.bytes), (1, sent as u64 + room), "{parameters}");
     }
 }
+
+/// A short text of small objects takes gigabytes once it is read; it is kept as the text it is.
+#[tokio::test]
+async fn answers_that_would_take_too_much_memory_stay_texts() {
+    let body = format!("[{}]", vec![r#"{"":0}"#; 200_000].join(","));
+    let server = Server::answering(answer(200, &[("content-type", "application/json")], &body)).await;
+    let skill = http(&settings());
+    let seen = call(&*skill, json!({"url": server.url("/")}), PATIENT).await;
+    expect_code(&*skill, &seen, "OK_HTTP_CALL");
+    assert_eq!(seen.output.unwrap()["body"], body);
+    let seen = call(&*skill, json!({"url": server.url("/"), "expect_json": true}), PATIENT).await;
+    expect_code(&*skill, &seen, "ERR_DESERIALIZATION_FAILED");
+    assert!(seen.message.contains("bytes of memory"), "{}", seen.message);
+}
