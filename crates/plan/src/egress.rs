@@ -14,6 +14,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -237,23 +238,32 @@ const LOOKUPS_MAX: usize = 64;
 
 static LOOKUPS: Semaphore = Semaphore::const_new(LOOKUPS_MAX);
 
+/// How long a lookup waits for its place. Well below the time of a call, so that a call which got none ends as one that
+/// sent nothing: who runs out of its own time may have been heard, and is not repeated lightly.
+const LOOKUP_WAIT: Duration = Duration::from_secs(2);
+
 /// The resolver of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct System;
 
 impl Resolver for System {
     fn resolve(&self, name: &str) -> Resolving {
-        let name = name.to_owned();
-        Box::pin(async move {
-            let lookup = LOOKUPS.acquire().await.map_err(io::Error::other)?;
-            let found = tokio::task::spawn_blocking(move || {
-                let _lookup = lookup;
-                let found = (name.as_str(), 0).to_socket_addrs()?;
-                Ok(found.map(|address| address.ip()).collect())
-            });
-            found.await.map_err(io::Error::other)?
-        })
+        Box::pin(look_up(name.to_owned(), &LOOKUPS))
     }
+}
+
+async fn look_up(name: String, places: &'static Semaphore) -> io::Result<Vec<IpAddr>> {
+    let place = tokio::time::timeout(LOOKUP_WAIT, places.acquire()).await.map_err(|_elapsed| {
+        let told = "the name was not looked up: other names are, and the system does not answer";
+        io::Error::new(io::ErrorKind::TimedOut, told)
+    })?;
+    let place = place.map_err(io::Error::other)?;
+    let found = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        let found = (name.as_str(), 0).to_socket_addrs()?;
+        Ok(found.map(|address| address.ip()).collect())
+    });
+    found.await.map_err(io::Error::other)?
 }
 
 /// Resolves, and lets through only what the rules permit. This is what the client connects by.
@@ -285,5 +295,47 @@ impl reqwest::dns::Resolve for Governed {
                 _ => Ok(Box::new(permitted.into_iter()) as reqwest::dns::Addrs),
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use macp_plan_core::cause::Cause;
+    use reqwest::Method;
+
+    use super::*;
+    use crate::skills::exchange::{Exchange, Request, Trust};
+
+    /// A resolver all of whose places are taken by names that nobody answers for.
+    #[derive(Debug)]
+    struct Stuck;
+
+    impl Resolver for Stuck {
+        fn resolve(&self, name: &str) -> Resolving {
+            static NONE: Semaphore = Semaphore::const_new(0);
+            Box::pin(look_up(name.to_owned(), &NONE))
+        }
+    }
+
+    /// A call that is kept waiting by the lookups of others ends long before its time, as one that sent nothing.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_does_not_wait_for_the_lookups_of_others() {
+        let url = Url::parse("https://a.example/").unwrap();
+        let trust = Trust { system_roots: false, roots: Vec::new() };
+        let exchange = Exchange::new(Egress::only(&url), Arc::new(Stuck), &trust, 1).unwrap();
+        let (headers, confidential) = (Default::default(), Vec::new());
+        let request = Request { method: Method::POST, url, headers, confidential, body: None, redirects_max: None };
+        let begun = tokio::time::Instant::now();
+        let fault = exchange.run(request, Duration::from_secs(10)).await.expect_err("no name is looked up");
+        assert_eq!(fault.cause, Cause::DnsFailure, "{}", fault.message);
+        assert!(fault.cause.proves_no_effect() && begun.elapsed() < Duration::from_secs(5));
+    }
+
+    #[tokio::test]
+    async fn a_name_is_looked_up_where_there_is_a_place() {
+        static ONE: Semaphore = Semaphore::const_new(1);
+        let found = look_up("127.0.0.1".to_owned(), &ONE).await.unwrap();
+        assert_eq!(found, [IpAddr::from([127, 0, 0, 1])]);
+        assert_eq!(ONE.available_permits(), 1);
     }
 }
