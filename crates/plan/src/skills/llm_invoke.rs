@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use url::Url;
 
 use super::exchange::{Answer, Exchange, Trust};
-use super::llm_protocol::{self, Reply};
+use super::llm_protocol::{self, NoReply, Reply};
 use super::{document, metadata};
 use crate::egress::{Egress, Resolver};
 use crate::schema::Schema;
@@ -280,7 +280,7 @@ fn refused(kind: LlmKind, provider: &str, status: u16, body: Option<&[u8]>) -> O
     let told = format!("the provider {provider} answered {status}");
     let Some(body) = body else { return Observation::new(cause, told) };
     // A refusal that was read to its end and names no usage used nothing.
-    let usage = llm_protocol::refusal_usage(kind, &read).unwrap_or_default();
+    let usage = llm_protocol::reported(kind, &read).unwrap_or_default();
     // What a provider withheld is not for us to keep, nor what it says of it.
     if cause == Cause::LlmContentFilter {
         return Observation::new(cause, told).with_usage(usage);
@@ -299,12 +299,12 @@ fn kept(status: u16, body: &[u8]) -> Value {
     kept
 }
 
-fn replied(provider: &str, asked: &str, reply: Result<Reply, &'static str>) -> Observation {
+fn replied(provider: &str, asked: &str, reply: Result<Reply, NoReply>) -> Observation {
     let Reply { text, model, finish_reason, usage, blocked } = match reply {
         Ok(reply) => reply,
-        Err(problem) => {
+        Err(NoReply { problem, usage }) => {
             let told = format!("the answer of the provider {provider} cannot be used: {problem}");
-            return Observation::new(Cause::LlmInvalidResponse, told);
+            return metered(Observation::new(Cause::LlmInvalidResponse, told), usage);
         }
     };
     let observation = match (blocked, text) {
@@ -326,6 +326,11 @@ fn replied(provider: &str, asked: &str, reply: Result<Reply, &'static str>) -> O
             Observation::success(output, told)
         }
     };
+    metered(observation, usage)
+}
+
+/// Where no usage is reported, the executor charges what it reserved.
+fn metered(observation: Observation, usage: Option<Usage>) -> Observation {
     match usage {
         Some(usage) => observation.with_usage(usage),
         None => observation,

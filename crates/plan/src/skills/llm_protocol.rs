@@ -97,66 +97,86 @@ pub(super) fn refusal_reason(body: &Value) -> Option<String> {
     owned(body.pointer("/error/message"))
 }
 
-/// What a refusal says was used, if it says so.
-pub(super) fn refusal_usage(kind: LlmKind, body: &Value) -> Option<Usage> {
-    match kind {
-        LlmKind::OpenAi => usage(body, "prompt_tokens", "completion_tokens"),
-        LlmKind::Anthropic => usage(body, "input_tokens", "output_tokens"),
-    }
+/// What an answer or a refusal says was used, if it says so.
+pub(super) fn reported(kind: LlmKind, body: &Value) -> Option<Usage> {
+    let usage = body.get("usage")?;
+    let reported = |name: &str| usage.get(name).and_then(tokens);
+    let (input_tokens, output_tokens) = match kind {
+        LlmKind::OpenAi => (reported("prompt_tokens")?, reported("completion_tokens")?),
+        LlmKind::Anthropic => (anthropic_input(usage)?, reported("output_tokens")?),
+    };
+    Some(Usage { requests: 1, bytes: 0, input_tokens, output_tokens })
 }
 
-/// Reads an answer; the error says what keeps it from being one.
-pub(super) fn reply(kind: LlmKind, body: &[u8]) -> Result<Reply, &'static str> {
+/// What a question took, with what of it was read from a cache and what was put there: this protocol tells those apart,
+/// and leaves them out where there is no cache.
+fn anthropic_input(usage: &Value) -> Option<u64> {
+    let fresh = usage.get("input_tokens").and_then(tokens)?;
+    let cached = |name: &str| match usage.get(name) {
+        None | Some(Value::Null) => Some(0),
+        Some(number) => tokens(number),
+    };
+    let sum =
+        fresh.saturating_add(cached("cache_read_input_tokens")?).saturating_add(cached("cache_creation_input_tokens")?);
+    Some(sum.min(INTEGER_MAX))
+}
+
+/// Why an answer is none, and what it says was used all the same.
+#[derive(Debug, PartialEq)]
+pub(super) struct NoReply {
+    pub(super) problem: &'static str,
+    pub(super) usage: Option<Usage>,
+}
+
+/// Reads an answer.
+pub(super) fn reply(kind: LlmKind, body: &[u8]) -> Result<Reply, NoReply> {
     // The parser's error would quote the answer.
-    let body: Value = document::parse(body).map_err(|_| "it is not JSON that can be read")?;
-    match kind {
-        LlmKind::OpenAi => open_ai_reply(&body),
-        LlmKind::Anthropic => anthropic_reply(&body),
-    }
+    let unreadable = |_| NoReply { problem: "it is not JSON that can be read", usage: None };
+    let body = document::parse(body).map_err(unreadable)?;
+    let usage = reported(kind, &body);
+    let read = match kind {
+        LlmKind::OpenAi => open_ai_reply(&body, usage),
+        LlmKind::Anthropic => anthropic_reply(&body, usage),
+    };
+    read.map_err(|problem| NoReply { problem, usage })
 }
 
-fn open_ai_reply(body: &Value) -> Result<Reply, &'static str> {
+fn open_ai_reply(body: &Value, usage: Option<Usage>) -> Result<Reply, &'static str> {
     let choice = body.pointer("/choices/0").ok_or("it has no choices")?;
-    let message = choice.get("message").filter(|message| message.is_object()).ok_or("its choice has no message")?;
+    let message = choice.get("message").filter(|message| message.is_object());
     let finish_reason = owned(choice.get("finish_reason"));
-    let refused = message.get("refusal").is_some_and(Value::is_string);
-    Ok(Reply {
-        text: owned(message.get("content")),
-        model: owned(body.get("model")),
-        blocked: refused || finish_reason.as_deref() == Some("content_filter"),
-        finish_reason,
-        usage: usage(body, "prompt_tokens", "completion_tokens"),
-    })
+    let refusal = message.and_then(|message| message.get("refusal")).and_then(Value::as_str);
+    let refused = refusal.is_some_and(|refusal| !refusal.is_empty());
+    let blocked = refused || finish_reason.as_deref() == Some("content_filter");
+    // What was withheld may be left out altogether.
+    if message.is_none() && !blocked {
+        return Err("its choice has no message");
+    }
+    let text = owned(message.and_then(|message| message.get("content")));
+    Ok(Reply { text, model: owned(body.get("model")), finish_reason, usage, blocked })
 }
 
-fn anthropic_reply(body: &Value) -> Result<Reply, &'static str> {
-    let blocks = body.get("content").and_then(Value::as_array).ok_or("it has no content")?;
+fn anthropic_reply(body: &Value, usage: Option<Usage>) -> Result<Reply, &'static str> {
+    let finish_reason = owned(body.get("stop_reason"));
+    let blocked = finish_reason.as_deref() == Some("refusal");
+    let blocks = match body.get("content").and_then(Value::as_array) {
+        Some(blocks) => blocks.as_slice(),
+        None if blocked => &[],
+        None => return Err("it has no content"),
+    };
     let texts: Vec<&str> = blocks
         .iter()
         .filter(|block| block.get("type").and_then(Value::as_str) == Some("text"))
         .filter_map(|block| block.get("text").and_then(Value::as_str))
         .collect();
-    let finish_reason = owned(body.get("stop_reason"));
     // No block at all is an empty answer; blocks of which none is text are not an answer this skill knows.
     let readable = blocks.is_empty() || !texts.is_empty();
-    Ok(Reply {
-        text: readable.then(|| texts.concat()),
-        model: owned(body.get("model")),
-        blocked: finish_reason.as_deref() == Some("refusal"),
-        finish_reason,
-        usage: usage(body, "input_tokens", "output_tokens"),
-    })
+    let text = readable.then(|| texts.concat());
+    Ok(Reply { text, model: owned(body.get("model")), finish_reason, usage, blocked })
 }
 
 fn owned(value: Option<&Value>) -> Option<String> {
     value.and_then(Value::as_str).map(str::to_owned)
-}
-
-/// What the provider says was used.
-fn usage(body: &Value, input: &str, output: &str) -> Option<Usage> {
-    let usage = body.get("usage")?;
-    let tokens = |name: &str| usage.get(name).and_then(tokens);
-    Some(Usage { requests: 1, bytes: 0, input_tokens: tokens(input)?, output_tokens: tokens(output)? })
 }
 
 /// A number of tokens. What is beyond the largest number a journal carries counts as that one: at any price it costs

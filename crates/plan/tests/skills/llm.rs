@@ -173,16 +173,71 @@ async fn withheld_answers_are_metered() {
     let choices = [
         json!({"message": {"role": "assistant", "content": ""}, "finish_reason": "content_filter"}),
         json!({"message": {"role": "assistant", "content": null, "refusal": "I cannot"}, "finish_reason": "stop"}),
+        json!({"index": 0, "finish_reason": "content_filter"}),
+        json!({"message": null, "finish_reason": "content_filter", "content_filter_results": {"hate": true}}),
     ];
     for choice in choices {
         let (skill, seen, _) = asked(LlmKind::OpenAi, json_answer(200, &open_ai_answer(choice))).await;
         expect_code(&*skill, &seen, "ERR_LLM_CONTENT_FILTER");
         assert_eq!((seen.usage, seen.output), (Some(USED), None));
     }
-    let reply = json!({"content": [], "stop_reason": "refusal", "usage": {"input_tokens": 12, "output_tokens": 3}});
-    let (skill, seen, _) = asked(LlmKind::Anthropic, json_answer(200, &reply)).await;
-    expect_code(&*skill, &seen, "ERR_LLM_CONTENT_FILTER");
-    assert_eq!(seen.usage, Some(USED));
+    for content in [json!([]), json!(null)] {
+        let usage = json!({"input_tokens": 12, "output_tokens": 3});
+        let reply = json!({"content": content, "stop_reason": "refusal", "usage": usage});
+        let (skill, seen, _) = asked(LlmKind::Anthropic, json_answer(200, &reply)).await;
+        expect_code(&*skill, &seen, "ERR_LLM_CONTENT_FILTER");
+        assert_eq!((seen.usage, seen.output), (Some(USED), None));
+    }
+}
+
+/// AOS-58: what an answer reports counts also where the rest of it cannot be read.
+#[tokio::test]
+async fn answers_that_cannot_be_used_are_metered() {
+    let open_ai = json!({"prompt_tokens": 12, "completion_tokens": 3});
+    let anthropic = json!({"input_tokens": 12, "output_tokens": 3});
+    let replies = [
+        (LlmKind::OpenAi, json!({"usage": open_ai})),
+        (LlmKind::OpenAi, json!({"choices": [], "usage": open_ai})),
+        (LlmKind::OpenAi, json!({"choices": [{"finish_reason": "stop"}], "usage": open_ai})),
+        (LlmKind::Anthropic, json!({"usage": anthropic})),
+        (LlmKind::Anthropic, json!({"content": "hi", "usage": anthropic})),
+    ];
+    for (kind, reply) in replies {
+        let (skill, seen, _) = asked(kind, json_answer(200, &reply)).await;
+        expect_code(&*skill, &seen, "ERR_LLM_INVALID_RESPONSE");
+        assert_eq!(seen.usage, Some(USED), "{reply}");
+    }
+}
+
+#[tokio::test]
+async fn an_empty_refusal_is_none() {
+    let message = json!({"role": "assistant", "content": "hi", "refusal": ""});
+    let reply = open_ai_answer(json!({"message": message, "finish_reason": "stop"}));
+    let (skill, seen, _) = asked(LlmKind::OpenAi, json_answer(200, &reply)).await;
+    expect_code(&*skill, &seen, "OK_LLM_INVOKE");
+    assert_eq!(seen.output.unwrap()["text"], "hi");
+}
+
+/// AOS-57: what is read from a cache and put there is told beside the rest, and is used like it.
+#[tokio::test]
+async fn cached_tokens_count() {
+    const MOST: u64 = (1 << 53) - 1;
+    let rows = [
+        (json!({"cache_read_input_tokens": 100, "cache_creation_input_tokens": 20}), Some(132)),
+        (json!({"cache_read_input_tokens": 100, "cache_creation_input_tokens": null}), Some(112)),
+        (json!({"cache_creation_input_tokens": 20}), Some(32)),
+        (json!({"cache_read_input_tokens": u64::MAX, "cache_creation_input_tokens": u64::MAX}), Some(MOST)),
+        (json!({"cache_read_input_tokens": -1}), None),
+    ];
+    for (cached, expected) in rows {
+        let mut usage = cached.clone();
+        usage["input_tokens"] = json!(12);
+        usage["output_tokens"] = json!(3);
+        let reply = json!({"content": [{"type": "text", "text": "hi"}], "usage": usage});
+        let (skill, seen, _) = asked(LlmKind::Anthropic, json_answer(200, &reply)).await;
+        expect_code(&*skill, &seen, "OK_LLM_INVOKE");
+        assert_eq!(seen.usage.map(|usage| usage.input_tokens), expected, "{cached}");
+    }
 }
 
 /// AOS-58: a refusal meters what it reports and otherwise nothing. Where the answer broke off or never came, what was
