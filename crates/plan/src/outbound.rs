@@ -143,13 +143,14 @@ impl<'a> Http<'a> {
             return Err(NoAnswer { cause: Cause::EgressForbidden, message });
         };
         let changes = !matches!(request.method, Method::GET | Method::HEAD);
+        let doubt = changes.then(|| Doubt { acted });
         let sent = self.exchange(client, request).await;
         let proves = match &sent {
             Ok(answer) => Cause::http(answer.status).proves_no_effect(),
             Err(no_answer) => no_answer.cause.proves_no_effect(),
         };
-        if changes && !proves {
-            acted.store(true, Ordering::Relaxed);
+        if let (Some(doubt), true) = (doubt, proves) {
+            doubt.dispel();
         }
         sent
     }
@@ -195,6 +196,25 @@ impl<'a> Http<'a> {
         bindings: &Bindings,
     ) -> Result<Prepared, Fault> {
         headers::prepare(listed, target, bindings, self.secrets)
+    }
+}
+
+/// Stands for a request that may take effect from before it goes out. Whatever ends it without a proof that it took none
+/// leaves it open, also a skill that waits no longer and drops the request half-way.
+struct Doubt<'a> {
+    acted: &'a AtomicBool,
+}
+
+impl Doubt<'_> {
+    /// The request is proven to have had no effect. What others of the call did stays as it is.
+    fn dispel(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        self.acted.store(true, Ordering::Relaxed);
     }
 }
 

@@ -1,6 +1,7 @@
 //! A skill as an author writes it: it calls out through the governed client, and its plans are tried on a stage.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use macp_plan::outbound::{Method, PERMISSION, Request};
 use macp_plan::registry::Registry;
@@ -43,7 +44,10 @@ impl MarkPaid {
         let url = call.parameters.get("url").and_then(Value::as_str).unwrap_or_default();
         let request =
             Request::new(Method::POST, url).header("authorization", "Bearer secret://token").body("{\"paid\":true}");
-        let mut told = call.http.send(request).await;
+        let patience = call.parameters.get("patience_ms").and_then(Value::as_u64).map(Duration::from_millis);
+        let Ok(mut told) = tokio::time::timeout(patience.unwrap_or(PATIENT), call.http.send(request)).await else {
+            return Observation::new(Cause::InputInvalid, "the shop is too slow for this order");
+        };
         if let (Ok(_), Some(next)) = (&told, call.parameters.get("then").and_then(Value::as_str)) {
             told = call.http.send(Request::new(Method::GET, next)).await;
         }
@@ -150,6 +154,16 @@ async fn a_later_request_that_fails_proves_nothing_about_an_earlier_one() {
         stage.run(&plan).await.ends(code, 0, 0).replays();
         server.only_request();
     }
+}
+
+/// AOS-42: a skill that waits no longer for its request does not know what became of it, whatever it reports.
+#[tokio::test]
+async fn a_request_that_is_dropped_half_way_may_have_taken_effect() {
+    let server = Server::start(vec![Reply::ThenHang(Vec::new())]).await;
+    let mut plan = plan(&server.url("/orders/7"));
+    plan["steps"][0]["parameters"]["patience_ms"] = json!(300);
+    let stage = Stage::new(registry(&settings())).with(MarkPaid::new()).secret("token", SECRET);
+    stage.run(&plan).await.ends("ERR_UNKNOWN", 0, 0).replays();
 }
 
 /// AOS-42, AOS-80: the same holds where the later request is answered. That what it looks for is not there proves nothing
