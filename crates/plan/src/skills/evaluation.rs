@@ -197,7 +197,7 @@ impl<'a> Evaluation<'a> {
         let right = self.evaluate(data, rhs)?;
         self.touch(&left)?;
         self.touch(&right)?;
-        Ok(left.compare(by, &right).map_or_else(null, |holds| Rcvar::new(Variable::Bool(holds))))
+        Ok(compared(by, &left, &right).map_or_else(null, |holds| Rcvar::new(Variable::Bool(holds))))
     }
 
     fn project(&mut self, data: &Rcvar, lhs: &Ast, rhs: &Ast) -> Result<Rcvar, Error> {
@@ -293,6 +293,11 @@ impl<'a> Evaluation<'a> {
         }
         self.pay_for(name, &values)?;
         let function = self.runtime.get_function(name).ok_or_else(|| Error::UnknownFunction(name.to_owned()))?;
+        if let ("contains", [list, wanted]) = (name, values.as_slice())
+            && let Some(elements) = list.as_array()
+        {
+            return Ok(Rcvar::new(Variable::Bool(elements.iter().any(|element| same(element, wanted)))));
+        }
         // The specification says what the average of nothing is; the crate divides by the number of elements.
         if let ("avg", [list]) = (name, values.as_slice())
             && list.as_array().is_some_and(Vec::is_empty)
@@ -417,6 +422,55 @@ impl<'a> Evaluation<'a> {
             _ => Ok(null()),
         }
     }
+}
+
+/// What a comparison says: of order among numbers only, of equality always.
+fn compared(by: &Comparator, left: &Variable, right: &Variable) -> Option<bool> {
+    let order = || match (left, right) {
+        (Variable::Number(left), Variable::Number(right)) => Some(ordered(left, right)),
+        _ => None,
+    };
+    match by {
+        Comparator::Equal => Some(same(left, right)),
+        Comparator::NotEqual => Some(!same(left, right)),
+        Comparator::LessThan => order().map(Ordering::is_lt),
+        Comparator::LessThanEqual => order().map(Ordering::is_le),
+        Comparator::GreaterThan => order().map(Ordering::is_gt),
+        Comparator::GreaterThanEqual => order().map(Ordering::is_ge),
+    }
+}
+
+/// Whether two values are equal. The crate takes numbers for equal that are near each other, as large ids are.
+fn same(left: &Variable, right: &Variable) -> bool {
+    match (left, right) {
+        (Variable::Number(left), Variable::Number(right)) => ordered(left, right).is_eq(),
+        (Variable::Array(left), Variable::Array(right)) => {
+            left.len() == right.len() && left.iter().zip(right).all(|(left, right)| same(left, right))
+        }
+        (Variable::Object(left), Variable::Object(right)) => {
+            let members = left.iter().zip(right);
+            let mut alike = members.map(|((name, left), (other, right))| name == other && same(left, right));
+            left.len() == right.len() && alike.all(|alike| alike)
+        }
+        _ => left == right,
+    }
+}
+
+fn ordered(left: &Number, right: &Number) -> Ordering {
+    match (whole(left), whole(right)) {
+        (Some(left), Some(right)) => left.cmp(&right),
+        // One of them has a fraction, or is beyond all integers, so that rounding the other does not move it past.
+        _ => left.as_f64().partial_cmp(&right.as_f64()).unwrap_or(Ordering::Equal),
+    }
+}
+
+/// A number as an integer, if it is one: `1.0` is 1.
+fn whole(number: &Number) -> Option<i128> {
+    /// Beyond every integer that JSON texts are read as, and within what is converted exactly.
+    const BEYOND_INTEGERS: f64 = 1e30;
+    let integer = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
+    let fraction = || number.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < BEYOND_INTEGERS);
+    integer.or_else(|| fraction().map(|number| number as i128))
 }
 
 fn null() -> Rcvar {

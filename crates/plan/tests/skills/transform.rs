@@ -114,6 +114,41 @@ async fn the_language() {
     }
 }
 
+/// Ids are large numbers next to each other, and none of them is another.
+#[tokio::test]
+async fn numbers_are_compared_exactly() {
+    let (one, next) = (9_007_199_254_740_990_u64, 9_007_199_254_740_991_u64);
+    let input = json!({"one": one, "next": next, "list": [one, 0.1], "other": [next, 0.1], "in": {"id": one},
+        "out": {"id": next}, "whole": 3, "same": 3.0, "part": 0.30000000000000004, "near": 0.3, "more": [one, one]});
+    let rows = [
+        ("one == next", false),
+        ("one != next", true),
+        ("one < next", true),
+        ("one >= next", false),
+        ("one == one", true),
+        ("list == other", false),
+        ("list == list", true),
+        ("list == more", false),
+        ("in == out", false),
+        ("in == {id: one}", true),
+        ("in == {it: one}", false),
+        ("[in] != [out]", true),
+        ("contains(list, next)", false),
+        ("contains(list, one)", true),
+        ("contains([in], out)", false),
+        ("contains([in], in)", true),
+        ("whole == same", true),
+        ("part == near", false),
+        ("part > near", true),
+        ("whole == '3'", false),
+        ("`18446744073709551615` > `1.8446744073709550e19`", true),
+        ("`18446744073709551615` < `1e300`", true),
+    ];
+    for (expression, expected) in rows {
+        assert_eq!(result(input.clone(), expression).await, json!(expected), "{expression}");
+    }
+}
+
 #[tokio::test]
 async fn bindings_stand_beside_the_input() {
     let skill = skill();
