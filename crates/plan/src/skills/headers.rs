@@ -9,8 +9,10 @@ use super::exchange::IDEMPOTENCY_KEY;
 use super::fault::Fault;
 use crate::secrets::{self, Bindings, Secrets};
 
-/// What a plan may not set: it belongs to the connection, or to the executor.
-const RESERVED: [&str; 12] = [
+/// What a plan may not set: it belongs to the connection, or to the executor. Nor may it ask for answers that are
+/// compressed: nobody would find a secret in one.
+const RESERVED: [&str; 13] = [
+    "accept-encoding",
     "connection",
     "content-length",
     "expect",

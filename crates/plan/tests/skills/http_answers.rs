@@ -252,7 +252,7 @@ fn parameters_that_cannot_be_sent_are_refused_beforehand() {
     assert!(refused(json!({"url": "https://a.example", "timeout_ms": 30_001})).contains("/timeout_ms"));
     assert!(refused(json!({"url": "https://a.example", "body": 1, "body_text": "x"})).contains("at the top"));
     assert!(refused(json!({"url": "https://a.example", "surprise": 1})).contains("surprise"));
-    for reserved in ["Host", "Content-Length", "Transfer-Encoding", "Idempotency-Key"] {
+    for reserved in ["Host", "Content-Length", "Transfer-Encoding", "Idempotency-Key", "Accept-Encoding"] {
         let told = refused(json!({"url": "https://a.example", "headers": {reserved: "x"}}));
         assert!(told.contains("set by the executor"), "{told}");
     }
