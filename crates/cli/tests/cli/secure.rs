@@ -140,6 +140,27 @@ fn sighup_rotates_tokens_and_a_bad_file_leaves_them() {
     assert!(server.terminate().success());
 }
 
+/// Limits that any session could use up in an agent's name are told to the operator.
+#[test]
+fn limits_of_agents_that_sessions_get_around_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let tokens = directory.path().join("tokens.json");
+    write_tokens(&tokens, &[(ALICE, "alice")]);
+    let config = directory.path().join("macp.toml");
+    std::fs::write(&config, "[scopes.team]\nagents = [\"alice\"]\nskills = \"*\"\n").unwrap();
+    let limits = ["--agent-cents-per-day", "5"];
+    let config = text(&config);
+    let scoped = [&limits[..], &["--config", &config]].concat();
+    for (more, told) in [(&limits[..], true), (&scoped, false), (&[], false)] {
+        let server = serve(&tokens, more);
+        server.signal("HUP");
+        let log = server.log_to("reloaded");
+        let warned = log.iter().any(|line| line["message"].as_str().unwrap_or_default().contains("no scopes"));
+        assert_eq!(warned, told, "{more:?}: {log:?}");
+        assert!(server.terminate().success());
+    }
+}
+
 /// Whatever is logged, at the highest level there is for our own code, no secret is in it.
 #[test]
 fn secrets_are_in_no_log() {
