@@ -9,7 +9,7 @@ use serde_json::Value;
 pub(crate) const DEPTH_MAX: usize = 100;
 
 /// What an answer may take once it is read, by the weights of [`macp_wire::memory`]. The largest answer fits where it is
-/// made of objects of some two hundred bytes and more; what does not fit is kept as the text it is.
+/// made of objects of some three hundred bytes or of numbers of four; what does not fit is kept as the text it is.
 const ANSWER_MEMORY_MAX: usize = 96 * 1024 * 1024;
 
 /// Reads a text that came from outside, if it is a document.
