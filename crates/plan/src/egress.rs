@@ -13,14 +13,14 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::Semaphore;
 use url::{Host, Url};
 
 use crate::network::{Network, NotANetwork, is_public};
+use crate::shares::Places;
 
 /// The longest name of a host and the longest part of one, in bytes (RFC 1035).
 const NAME_MAX: usize = 253;
@@ -235,8 +235,10 @@ pub trait Resolver: fmt::Debug + Send + Sync {
 /// Names looked up at the same time. Each takes a thread until the system answers, also if nobody waits for it any more,
 /// and the store needs threads too.
 const LOOKUPS_MAX: usize = 64;
+/// Of one agent.
+const AGENT_LOOKUPS_MAX: usize = 16;
 
-static LOOKUPS: Semaphore = Semaphore::const_new(LOOKUPS_MAX);
+static LOOKUPS: LazyLock<Places> = LazyLock::new(|| Places::new(LOOKUPS_MAX, AGENT_LOOKUPS_MAX));
 
 /// How long a lookup waits for its place. Well below the time of a call, so that a call which got none ends as one that
 /// sent nothing: who runs out of its own time may have been heard, and is not repeated lightly.
@@ -252,12 +254,11 @@ impl Resolver for System {
     }
 }
 
-async fn look_up(name: String, places: &'static Semaphore) -> io::Result<Vec<IpAddr>> {
-    let place = tokio::time::timeout(LOOKUP_WAIT, places.acquire()).await.map_err(|_elapsed| {
+async fn look_up(name: String, places: &Places) -> io::Result<Vec<IpAddr>> {
+    let place = tokio::time::timeout(LOOKUP_WAIT, places.take()).await.map_err(|_elapsed| {
         let told = "the name was not looked up: other names are, and the system does not answer";
         io::Error::new(io::ErrorKind::TimedOut, told)
     })?;
-    let place = place.map_err(io::Error::other)?;
     let found = tokio::task::spawn_blocking(move || {
         let _place = place;
         let found = (name.as_str(), 0).to_socket_addrs()?;
@@ -304,38 +305,55 @@ mod tests {
     use reqwest::Method;
 
     use super::*;
+    use crate::shares::in_name_of;
     use crate::skills::exchange::{Exchange, Request, Trust};
+    use crate::skills::fault::Fault;
 
-    /// A resolver all of whose places are taken by names that nobody answers for.
+    /// A resolver with places of its own.
     #[derive(Debug)]
-    struct Stuck;
+    struct Placed(Arc<Places>);
 
-    impl Resolver for Stuck {
+    impl Resolver for Placed {
         fn resolve(&self, name: &str) -> Resolving {
-            static NONE: Semaphore = Semaphore::const_new(0);
-            Box::pin(look_up(name.to_owned(), &NONE))
+            let (name, places) = (name.to_owned(), Arc::clone(&self.0));
+            Box::pin(async move { look_up(name, &places).await })
         }
     }
 
-    /// A call that is kept waiting by the lookups of others ends long before its time, as one that sent nothing.
-    #[tokio::test(start_paused = true)]
-    async fn a_call_does_not_wait_for_the_lookups_of_others() {
-        let url = Url::parse("https://a.example/").unwrap();
+    async fn fault_of(places: Arc<Places>, timeout: Duration) -> Fault {
+        let url = Url::parse("https://localhost:9/").unwrap();
         let trust = Trust { system_roots: false, roots: Vec::new() };
-        let exchange = Exchange::new(Egress::only(&url), Arc::new(Stuck), &trust, 1).unwrap();
+        let exchange = Exchange::new(Egress::only(&url), Arc::new(Placed(places)), &trust, 1).unwrap();
         let (headers, confidential) = (Default::default(), Vec::new());
         let request = Request { method: Method::POST, url, headers, confidential, body: None, redirects_max: None };
+        exchange.run(request, timeout).await.expect_err("nobody is there")
+    }
+
+    /// A call that is kept waiting by other lookups ends long before its time, as one that sent nothing.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_does_not_wait_for_lookups_for_long() {
         let begun = tokio::time::Instant::now();
-        let fault = exchange.run(request, Duration::from_secs(10)).await.expect_err("no name is looked up");
+        let fault = fault_of(Arc::new(Places::new(0, 1)), Duration::from_secs(10)).await;
         assert_eq!(fault.cause, Cause::DnsFailure, "{}", fault.message);
         assert!(fault.cause.proves_no_effect() && begun.elapsed() < Duration::from_secs(5));
     }
 
+    /// The client looks names up in the name of the agent whose call it is.
+    #[tokio::test]
+    async fn an_agent_has_its_own_lookups() {
+        let places = Arc::new(Places::new(2, 1));
+        let _taken = in_name_of("a".into(), places.take()).await;
+        let told = |fault: Fault| fault.message.contains("was not looked up");
+        let of = |agent: &str| in_name_of(agent.into(), fault_of(Arc::clone(&places), Duration::from_secs(20)));
+        assert!(told(of("a").await));
+        assert!(!told(of("b").await));
+    }
+
     #[tokio::test]
     async fn a_name_is_looked_up_where_there_is_a_place() {
-        static ONE: Semaphore = Semaphore::const_new(1);
-        let found = look_up("127.0.0.1".to_owned(), &ONE).await.unwrap();
-        assert_eq!(found, [IpAddr::from([127, 0, 0, 1])]);
-        assert_eq!(ONE.available_permits(), 1);
+        let one = Places::new(1, 1);
+        for _ in 0..2 {
+            assert_eq!(look_up("127.0.0.1".to_owned(), &one).await.unwrap(), [IpAddr::from([127, 0, 0, 1])]);
+        }
     }
 }

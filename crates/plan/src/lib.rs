@@ -13,6 +13,7 @@ pub mod result;
 pub mod schema;
 pub mod secrets;
 pub mod session;
+mod shares;
 pub mod skill;
 pub mod skills;
 pub mod store;

@@ -19,6 +19,7 @@ use crate::outbound::{Http, Open};
 use crate::registry::Registry;
 use crate::result::SECRET_WITHHELD;
 use crate::secrets::{Allowed, Granted, REFERENCE, Secrets};
+use crate::shares;
 use crate::skill::{Call, Observation};
 use crate::skills::document;
 
@@ -32,6 +33,8 @@ const DETAILS_BYTES_MAX: usize = 16 * 1_024;
 /// What is to be called, and with what.
 #[derive(Clone, Debug)]
 pub(super) struct Dispatch {
+    /// Whose run makes the call.
+    pub(super) agent_id: Arc<str>,
     pub(super) skill_id: String,
     pub(super) skill_version: String,
     pub(super) parameters: Arc<Map<String, Value>>,
@@ -54,7 +57,8 @@ impl Drop for EndOnDrop {
 /// Makes the call. It runs as a task of its own, so that a panic ends that task and nothing else, and one that keeps
 /// its thread busy does not keep our timer from going off.
 pub(super) async fn call(dispatch: Dispatch, registry: &Registry, secrets: Arc<dyn Secrets>) -> Observation {
-    let Dispatch { skill_id, skill_version, parameters, timeout, effect_keys, secrets_named, random_seed } = dispatch;
+    let Dispatch { agent_id, skill_id, skill_version, parameters, timeout, effect_keys, secrets_named, random_seed } =
+        dispatch;
     let named = format!("{skill_id} {skill_version}");
     let Some(skill) = registry.callable(&skill_id, &skill_version) else {
         return Observation::new(Cause::SkillNotFound, format!("{named} is not registered"));
@@ -96,7 +100,7 @@ pub(super) async fn call(dispatch: Dispatch, registry: &Registry, secrets: Arc<d
         }
         secrets.scrub(observation)
     };
-    let mut task = tokio::spawn(work.in_current_span());
+    let mut task = tokio::spawn(shares::in_name_of(agent_id, work).in_current_span());
     let _end = EndOnDrop(task.abort_handle());
     let guard = timeout.saturating_add(GUARD);
     let observation = match tokio::time::timeout(guard, &mut task).await {

@@ -12,11 +12,11 @@ use macp_plan_core::effect::Effect;
 use macp_plan_core::reference;
 use macp_plan_core::skill::{PureSkill, SkillMetadata};
 use serde_json::{Map, Value, json};
-use tokio::sync::Semaphore;
 
 use super::expression::Expression;
 use super::{document, metadata};
 use crate::schema::Schema;
+use crate::shares::Places;
 use crate::skill::{Call, Calling, Observation, Skill};
 
 pub const ID: &str = "json_transform";
@@ -28,12 +28,14 @@ pub const EXPRESSION_BYTES_MAX: usize = 4096;
 pub const INPUT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Evaluations at the same time: each may take some hundred MiB and a thread, and the store needs threads too.
 const EVALUATIONS_MAX: usize = 4;
+/// Of one agent.
+const AGENT_EVALUATIONS_MAX: usize = 2;
 
 #[derive(Debug)]
 pub struct JsonTransform {
     metadata: SkillMetadata,
     input: Schema,
-    evaluations: Arc<Semaphore>,
+    evaluations: Places,
 }
 
 /// Tells an evaluation, once this is dropped, that nobody waits for it any more.
@@ -50,7 +52,7 @@ impl JsonTransform {
     pub(crate) fn new() -> Self {
         let metadata = metadata::json_transform();
         let input = Schema::compile(&metadata.input_schema).expect("the skill's own schema compiles");
-        Self { metadata, input, evaluations: Arc::new(Semaphore::new(EVALUATIONS_MAX)) }
+        Self { metadata, input, evaluations: Places::new(EVALUATIONS_MAX, AGENT_EVALUATIONS_MAX) }
     }
 
     async fn dispatch(&self, call: Call<'_>) -> Observation {
@@ -65,9 +67,7 @@ impl JsonTransform {
     }
 
     async fn evaluate(&self, parameters: &Map<String, Value>) -> Observation {
-        let Ok(place) = Arc::clone(&self.evaluations).acquire_owned().await else {
-            return Observation::new(Cause::Internal, "nothing is evaluated any more");
-        };
+        let place = self.evaluations.take().await;
         let waiting = Waiting::default();
         let (parameters, abandoned) = (parameters.clone(), Arc::clone(&waiting.0));
         // Off the threads that drive other runs: an evaluation within its limits can still take a while.
@@ -180,6 +180,7 @@ mod tests {
     use super::*;
     use crate::outbound::Http;
     use crate::secrets::Held;
+    use crate::shares::in_name_of;
 
     async fn evaluated(skill: &JsonTransform, parameters: &Map<String, Value>, timeout: Duration) -> Observation {
         let secrets = Held::default();
@@ -195,16 +196,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn few_evaluate_at_once() {
         let skill = JsonTransform::new();
-        let places = Arc::clone(&skill.evaluations);
-        let all = u32::try_from(EVALUATIONS_MAX).unwrap();
-        let taken = places.acquire_many(all).await.unwrap();
+        let mut taken = Vec::new();
+        for _ in 0..AGENT_EVALUATIONS_MAX {
+            taken.push(skill.evaluations.take().await);
+        }
         let late = evaluated(&skill, &parameters("@"), Duration::from_millis(50)).await;
         assert_eq!(late.cause, Cause::GuardTimeout, "{late:?}");
+        let other = in_name_of("other".into(), evaluated(&skill, &parameters("@"), Duration::from_secs(60))).await;
+        assert_eq!(other.cause, Cause::Success, "{other:?}");
         drop(taken);
         assert_eq!(evaluated(&skill, &parameters("@"), Duration::from_secs(60)).await.cause, Cause::Success);
         let given_up = evaluated(&skill, &parameters("@"), Duration::ZERO).await;
         assert_eq!(given_up.cause, Cause::GuardTimeout);
-        drop(places.acquire_many(all).await.unwrap());
+        for _ in 0..AGENT_EVALUATIONS_MAX {
+            drop(skill.evaluations.take().await);
+        }
     }
 
     #[test]

@@ -33,6 +33,7 @@ impl Asked {
                 step_id: step.step_id.clone(),
                 attempt,
                 dispatch: Dispatch {
+                    agent_id: machine.plan().plan.agent_id.as_str().into(),
                     skill_id: step.skill_id.clone(),
                     skill_version: step.skill_version.clone(),
                     parameters: parameters.clone(),
