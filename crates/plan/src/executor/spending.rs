@@ -172,9 +172,9 @@ impl Shared {
                     match cost {
                         costs::Cost::Spent(microcents) => book.spend(&run.agent_id, day, microcents),
                         // Its turn is still to come: it waits for these very sums.
-                        costs::Cost::Budget(_) if desk.awaits_admission(&run.run_id) => {}
-                        costs::Cost::Budget(cents) => {
-                            book.reserve(&run.run_id, &run.agent_id, day, cost::microcents(cents));
+                        costs::Cost::AtWork(_) if desk.awaits_admission(&run.run_id) => {}
+                        costs::Cost::AtWork(microcents) => {
+                            book.reserve(&run.run_id, &run.agent_id, day, microcents);
                         }
                     }
                 })?;

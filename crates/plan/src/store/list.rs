@@ -1,6 +1,9 @@
 //! Lists of runs, newest first. Ids made by [`RunId`](super::RunId) sort that way, so a page is one short read of the
 //! index, and stays one however many runs there are. A run that was imported under an id of another make stands where
 //! its id sorts.
+//!
+//! A run whose row cannot be read is in no list, and the log says so: it is not to hide those behind it. Whoever asks for
+//! it by its id hears what is wrong with it.
 
 use macp_ledger::{Filter, Store};
 use macp_plan_core::journal::RunMode;
@@ -69,10 +72,14 @@ pub fn list(store: &dyn Store, query: &Query, after: Option<&str>, limit: usize)
             if runs.len() == limit {
                 return Ok(Page { runs, next });
             }
-            let summary = Summary::of_head(&head)?;
             next = Some(head.session_id.to_string());
-            if query.admits(&summary) {
-                runs.push(summary);
+            match Summary::of_head(&head) {
+                Ok(summary) if query.admits(&summary) => runs.push(summary),
+                Ok(_not_asked_for) => {}
+                Err(error) => {
+                    let run = &*head.session_id;
+                    tracing::warn!(run, %error, "the index row of a run cannot be read, so that it is in no list");
+                }
             }
         }
         if is_last {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use macp_ledger::{Append, IndexUpdate};
 use macp_plan::executor::{AgentLimits, Executor, Start, StartMode};
 use macp_plan::result::RunResult;
-use macp_plan::store::{Query, Status};
+use macp_plan::store::{Query, RunId, Status};
 use macp_plan_core::journal::Body;
 use macp_plan_core::testkit::{plan, step};
 use serde_json::{Map, Value, json};
@@ -233,6 +234,57 @@ async fn a_run_at_work_counts_after_a_restart() {
         assert_eq!((result.status, result.total_cost_cents), (Status::Succeeded, 1));
         assert_eq!(rejected(&executor, mails(5, 3, 1)).await.as_deref(), Some("per_day_max"), "3 spent and 3 are 6");
         assert_eq!(rejected(&executor, mails(6, 2, 1)).await, None);
+    }
+}
+
+/// AOS-19: a row that cannot be read says nothing of whose run it is, and keeps no agent from its work.
+#[tokio::test]
+async fn a_row_that_cannot_be_read_counts_to_nobody() {
+    for world in World::both() {
+        let world = with_limits(world, per_day(3));
+        let executor = world.executor();
+        let whole = begin(&executor, mails(1, 1, 1)).await;
+        ended(&executor, &whole).await;
+        executor.shutdown().await;
+        let records = world.store.read(&whole, 0, 1, usize::MAX).unwrap();
+        let index = IndexUpdate { open: true, deadline_ms: i64::MAX, state: 0, summary: Some("{".into()) };
+        let (expected_sequence, expected_hash) = (0, None);
+        let session_id = RunId::new(NOON_MS).as_str().into();
+        let damaged = Append { session_id, expected_sequence, expected_hash, records, index };
+        assert!(world.store.append(&[damaged]).into_iter().all(|result| result.is_ok()));
+        let executor = world.executor();
+        let rejected = async |number, budget| {
+            let rejected = rejected(&executor, mails(number, budget, 1));
+            tokio::time::timeout(PATIENCE, rejected).await.expect("the run ends")
+        };
+        assert_eq!(rejected(2, 3).await.as_deref(), Some("per_day_max"), "1 spent and 3 are 4");
+        assert_eq!(rejected(3, 2).await, None, "1 spent and 2 are 3");
+    }
+}
+
+/// AOS-19: nobody goes on with a run whose plan is gone, so that it counts with what it has cost; of its agent alone.
+#[tokio::test]
+async fn a_run_without_its_plan_counts_with_what_it_has_cost() {
+    for world in World::both() {
+        let world = with_limits(world, per_day(5));
+        let executor = world.executor();
+        let mut value = mails_with_a_gate(1, 4);
+        value["steps"].as_array_mut().unwrap().insert(0, step("first", "mail_send", json!({})));
+        let at_work = begin(&executor, value.clone()).await;
+        world.stage.wait_for_calls(2).await;
+        executor.shutdown().await;
+        let plan_hash = executor.runs().summary(&at_work).await.unwrap().unwrap().plan_hash;
+        assert!(world.store.delete_document("aos.plan", plan_hash.as_str()).unwrap());
+        let executor = world.executor();
+        let rejected = async |agent_id: &str, number, budget| {
+            let mut value = mails(number, budget, 1);
+            value["agent_id"] = json!(agent_id);
+            tokio::time::timeout(PATIENCE, rejected(&executor, value)).await.expect("the run ends")
+        };
+        assert_eq!(rejected("another", 2, 5).await, None);
+        let agent_id = value["agent_id"].as_str().unwrap();
+        assert_eq!(rejected(agent_id, 3, 5).await.as_deref(), Some("per_day_max"), "1 of its mail and 5 are 6");
+        assert_eq!(rejected(agent_id, 4, 4).await, None, "1 of its mail and 4 are 5");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Lists: newest first, page by page, filtered.
 
-use macp_plan::store::{Page, Query, RunStore, Status};
+use macp_ledger::{Append, IndexUpdate};
+use macp_plan::store::{Page, Query, RunStore, Status, StoreError};
 use macp_plan_core::journal::{RunMode, RunStatus};
 
 use crate::sample::{self, create, create_with, run_finished, run_id};
@@ -95,6 +96,28 @@ async fn a_filter_nothing_passes_gives_short_pages_instead_of_a_long_wait() {
     assert!(first.runs.is_empty());
     let second = page(&store, &nobody, first.next.clone(), 1_000).await;
     assert!(first.next.is_some() && second.next.is_none(), "{first:?} {second:?}");
+}
+
+/// The damaged run is in no page, and its id leads on from one like any other's.
+#[tokio::test]
+async fn a_row_that_cannot_be_read_hides_no_other() {
+    let store = sample::memory();
+    let ids: Vec<String> = (0..4).map(run_id).collect();
+    for number in [0, 2, 3] {
+        create(&store, &ids[number]).await;
+    }
+    let records = store.ledger().read(&ids[0], 0, 1, usize::MAX).unwrap();
+    let index = IndexUpdate { open: true, deadline_ms: i64::MAX, state: 0, summary: Some("{".into()) };
+    let (session_id, expected_sequence, expected_hash) = (ids[1].as_str().into(), 0, None);
+    let damaged = Append { session_id, expected_sequence, expected_hash, records, index };
+    assert!(store.ledger().append(&[damaged]).into_iter().all(|result| result.is_ok()));
+    let expected = [3, 2, 0].map(|number| ids[number].clone());
+    for query in [Query::default(), Query { status: Some(Status::Running), ..Query::default() }] {
+        for limit in [1, 2, 3, 100] {
+            assert_eq!(all(&store, &query, limit).await, expected, "{query:?} in pages of {limit}");
+        }
+    }
+    assert!(matches!(store.summary(&ids[1]).await, Err(StoreError::Damaged { .. })));
 }
 
 #[tokio::test]
