@@ -57,7 +57,7 @@ pub(super) async fn list(
     let mut shown = Vec::with_capacity(page.runs.len());
     let mut sessions = BTreeMap::new();
     for run in page.runs {
-        if access.sees_run(&run.started_by) || in_seen_session(service, access, &run, &mut sessions).await? {
+        if access.sees_run(&run.started_by) || in_seen_session(service, access, &run, &mut sessions).await {
             shown.push(to_wire(run));
         }
     }
@@ -72,21 +72,25 @@ pub(super) async fn list(
 }
 
 /// Whether a run belongs to a session the caller may read. Many runs belong to few sessions; each is asked about once.
-async fn in_seen_session(
-    service: &Plan,
-    access: &Access,
-    run: &Summary,
-    known: &mut BTreeMap<String, bool>,
-) -> Result<bool, Status> {
+async fn in_seen_session(service: &Plan, access: &Access, run: &Summary, known: &mut BTreeMap<String, bool>) -> bool {
     let Some(session_id) = &run.session_id else {
-        return Ok(false);
+        return false;
     };
     if let Some(seen) = known.get(session_id) {
-        return Ok(*seen);
+        return *seen;
     }
-    let seen = service.sees(access, run).await?;
+    // A session that cannot be read is not to keep the runs of all others from whoever asks.
+    let seen = service.sees(access, run).await.unwrap_or_else(|error| {
+        tracing::warn!(
+            run = run.run_id,
+            session_id,
+            error = error.message(),
+            "a run is left out of a list: who may see it cannot be told"
+        );
+        false
+    });
     known.insert(session_id.clone(), seen);
-    Ok(seen)
+    seen
 }
 
 fn query(request: ListRunsRequest) -> Result<Query, Status> {

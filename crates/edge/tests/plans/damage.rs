@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use macp_ledger::{Append, IndexUpdate, MemoryStore, PutMode, Store};
+use macp_ledger::{Append, Head, IndexUpdate, MemoryStore, PutMode, Record, Store};
 use macp_wire::plan::v1::*;
 use serde_json::json;
 
 use crate::common::*;
+use crate::rights::{commit, end, freeze, guarded_on, listed, start};
+use crate::sessions::of_session;
 
 /// A copy of a store with one run, in which one entry is not what it was.
 fn tampered(store: &dyn Store, run_id: &str, seq: usize) -> Arc<dyn Store> {
@@ -19,11 +21,45 @@ fn tampered(store: &dyn Store, run_id: &str, seq: usize) -> Arc<dyn Store> {
     let text = String::from_utf8(records[seq].bytes.to_vec()).expect("text");
     records[seq].bytes = text.replacen("s1", "s2", 1).into_bytes().into();
     assert_ne!(records[seq].bytes, text.as_bytes(), "the entry names its step");
-    let index =
-        IndexUpdate { open: head.open, deadline_ms: head.deadline_ms, state: head.state, summary: Some(head.summary) };
-    let append = Append { session_id: run_id.into(), expected_sequence: 0, expected_hash: None, records, index };
-    copy.append(&[append]).pop().expect("an answer").expect("stored");
+    append(&copy, head, records);
     Arc::new(copy)
+}
+
+/// A copy of a session, in which neither its row nor its first entry can be read.
+fn ruined(store: &dyn Store, session_id: &str) -> Arc<dyn Store> {
+    let head = store.head(session_id).expect("readable").expect("a session");
+    let mut records = store.read(session_id, 0, usize::MAX, usize::MAX).expect("readable");
+    records[0].bytes = b"{".as_slice().into();
+    let copy = MemoryStore::new();
+    append(&copy, Head { summary: b"{".as_slice().into(), ..head }, records);
+    Arc::new(copy)
+}
+
+fn append(copy: &MemoryStore, head: Head, records: Vec<Record>) {
+    let Head { session_id, open, deadline_ms, state, summary, .. } = head;
+    let index = IndexUpdate { open, deadline_ms, state, summary: Some(summary) };
+    let append = Append { session_id, expected_sequence: 0, expected_hash: None, records, index };
+    copy.append(&[append]).pop().expect("an answer").expect("stored");
+}
+
+/// Whose a run of a session is that cannot be read, nobody can tell; whoever lists runs sees all others.
+#[tokio::test]
+async fn a_session_that_cannot_be_read_hides_the_runs_of_no_other() {
+    let (sessions, runs): (Arc<dyn Store>, Arc<dyn Store>) =
+        (Arc::new(MemoryStore::new()), Arc::new(MemoryStore::new()));
+    let target = crate::target::Target::start().await;
+    let world = guarded_on(Arc::clone(&sessions), Arc::clone(&runs), target.clone(), |_| ()).await;
+    let own = start(&world, "alice", of_plan(freeze(&world, &["/b"]).await)).await.expect("a run");
+    end(&world, "alice", &own).await;
+    commit(&world, "s", &["alice", "bob"]).await;
+    let of_session = start(&world, "bob", of_session("s")).await.expect("a run");
+    end(&world, "bob", &of_session).await;
+    assert_eq!((listed(&world, "alice").await, listed(&world, "bob").await), (2, 1));
+    world.shut_down().await;
+
+    let world = guarded_on(ruined(&*sessions, "s"), runs, target, |_| ()).await;
+    assert_eq!((listed(&world, "alice").await, listed(&world, "bob").await), (1, 1), "each its own");
+    world.shut_down().await;
 }
 
 #[tokio::test]

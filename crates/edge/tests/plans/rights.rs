@@ -1,9 +1,11 @@
 //! Who may see and do what, where callers are known.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use macp_auth::{Given, RoleRights};
 use macp_edge::Settings;
+use macp_ledger::{MemoryStore, Store};
 use macp_wire::classic::v1::SessionStartPayload;
 use macp_wire::plan::v1::*;
 use prost::Message;
@@ -12,6 +14,7 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::common::*;
 use crate::sessions::{of_session, send_as};
+use crate::target::Target;
 
 pub(crate) fn token(sender: &str) -> String {
     format!("token-of-{sender}-0123456789")
@@ -30,6 +33,16 @@ pub(crate) async fn guarded() -> World {
 }
 
 pub(crate) async fn guarded_with(adjust: impl FnOnce(&mut Settings)) -> World {
+    let (sessions, runs) = (Arc::new(MemoryStore::new()), Arc::new(MemoryStore::new()));
+    guarded_on(sessions, runs, Target::start().await, adjust).await
+}
+
+pub(crate) async fn guarded_on(
+    sessions: Arc<dyn Store>,
+    runs: Arc<dyn Store>,
+    target: Target,
+    adjust: impl FnOnce(&mut Settings),
+) -> World {
     let tokens = json!([
         entry("alice", json!({})),
         entry("bob", json!({})),
@@ -48,7 +61,7 @@ pub(crate) async fn guarded_with(adjust: impl FnOnce(&mut Settings)) -> World {
         ("repeater".to_owned(), RoleRights { repeat: true, ..none }),
     ];
     let given = Given { tokens_json: Some(tokens.to_string().into()), roles: roles.into(), ..Given::default() };
-    World::with(|settings| {
+    World::on(sessions, runs, target, |settings| {
         settings.auth = given.settings().expect("settings that hold");
         adjust(settings);
     })
@@ -83,7 +96,27 @@ pub(crate) async fn end(world: &World, sender: &str, run_id: &str) {
     }
 }
 
-async fn listed(world: &World, sender: &str) -> usize {
+/// A classic session in which alice and others commit to a plan of hers.
+pub(crate) async fn commit(world: &World, session_id: &str, participants: &[&str]) {
+    let plan = freeze(world, &["/a"]).await;
+    let start_payload = SessionStartPayload {
+        ttl_ms: 60_000,
+        participants: participants.iter().map(|&participant| participant.to_owned()).collect(),
+        context: json!({"aos.plan.v1": parse(&plan)}).to_string().into_bytes().into(),
+        ..SessionStartPayload::default()
+    };
+    let hash = macp_plan_core::plan::FrozenPlan::parse(plan.as_bytes()).expect("a plan").hash;
+    for (message_type, payload) in [
+        ("SessionStart", start_payload.encode_to_vec()),
+        ("Proposal", json!({"proposal_id": "p", "option": "run it"}).to_string().into_bytes()),
+        ("Vote", json!({"proposal_id": "p", "vote": "approve"}).to_string().into_bytes()),
+        ("Commitment", json!({"commitment_id": format!("aos-plan:{hash}"), "action": "go"}).to_string().into_bytes()),
+    ] {
+        send_as(world, Some(&token("alice")), session_id, message_type, payload).await;
+    }
+}
+
+pub(crate) async fn listed(world: &World, sender: &str) -> usize {
     let request = as_caller(&token(sender), ListRunsRequest::default());
     world.plans.clone().list_runs(request).await.expect("a page").into_inner().runs.len()
 }
@@ -311,22 +344,7 @@ async fn nobody_speaks_under_the_name_of_the_executor() {
 #[tokio::test]
 async fn a_run_of_a_session_is_seen_by_those_who_may_read_the_session() {
     let world = guarded().await;
-    let plan = freeze(&world, &["/a"]).await;
-    let start_payload = SessionStartPayload {
-        ttl_ms: 60_000,
-        participants: vec!["alice".to_owned(), "bob".to_owned()],
-        context: json!({"aos.plan.v1": parse(&plan)}).to_string().into_bytes().into(),
-        ..SessionStartPayload::default()
-    };
-    let hash = macp_plan_core::plan::FrozenPlan::parse(plan.as_bytes()).expect("a plan").hash;
-    for (message_type, payload) in [
-        ("SessionStart", start_payload.encode_to_vec()),
-        ("Proposal", json!({"proposal_id": "p", "option": "run it"}).to_string().into_bytes()),
-        ("Vote", json!({"proposal_id": "p", "vote": "approve"}).to_string().into_bytes()),
-        ("Commitment", json!({"commitment_id": format!("aos-plan:{hash}"), "action": "go"}).to_string().into_bytes()),
-    ] {
-        send_as(&world, Some(&token("alice")), "s", message_type, payload).await;
-    }
+    commit(&world, "s", &["alice", "bob"]).await;
     forbidden(start(&world, "carol", of_session("s")).await.map(Response::new));
     // An observer reads the session, and takes no part in it.
     forbidden(start(&world, "olga", of_session("s")).await.map(Response::new));
