@@ -1,7 +1,8 @@
 //! GetRun, ListRuns, CancelRun and ResolveInDoubt.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
+use macp_ledger::Store;
 use macp_plan::result::RunResult;
 use macp_plan::session;
 use macp_plan::store::{Outcome, Query, Settlement, Status as Standing, Summary};
@@ -15,7 +16,9 @@ use tonic::Status;
 use super::validate::json;
 use super::{Plan, Plans, refusal};
 use crate::access::Access;
-use crate::runtime::page_size;
+use crate::history::blocking;
+use crate::readers::Leave;
+use crate::runtime::{self, page_size};
 use crate::status;
 
 pub(super) async fn get(service: &Plan, access: &Access, summary: Summary) -> Result<GetRunResponse, Status> {
@@ -53,14 +56,16 @@ pub(super) async fn list(
     let caller = access.identity().unwrap_or_default();
     let after = service.ctx.page_tokens.read(caller, &request.page_token)?;
     let query = query(request)?;
+    // A caller who may see few of many runs makes for long reads; only so many at a time.
+    let leave = match access.sees_all() {
+        true => None,
+        false => Some(service.ctx.brief_readers.enter(access.identity()).await),
+    };
     let page = service.plans.runs().list(query, after, limit).await.map_err(|error| refusal::of_store(&error))?;
-    let mut shown = Vec::with_capacity(page.runs.len());
-    let mut sessions = BTreeMap::new();
-    for run in page.runs {
-        if access.sees_run(&run.started_by) || in_seen_session(service, access, &run, &mut sessions).await {
-            shown.push(to_wire(run));
-        }
-    }
+    let readable = readable_sessions(service, access, &page.runs, leave).await?;
+    let in_readable = |run: &Summary| run.session_id.as_ref().is_some_and(|id| readable.contains(id));
+    let runs = page.runs.into_iter().filter(|run| access.sees_run(&run.started_by) || in_readable(run));
+    let shown: Vec<RunSummary> = runs.map(to_wire).collect();
     let next_page_token = match page.next {
         None => String::new(),
         Some(id) => {
@@ -71,26 +76,39 @@ pub(super) async fn list(
     Ok(ListRunsResponse { runs: shown, next_page_token })
 }
 
-/// Whether a run belongs to a session the caller may read. Many runs belong to few sessions; each is asked about once.
-async fn in_seen_session(service: &Plan, access: &Access, run: &Summary, known: &mut BTreeMap<String, bool>) -> bool {
-    let Some(session_id) = &run.session_id else {
-        return false;
-    };
-    if let Some(seen) = known.get(session_id) {
-        return *seen;
+/// Which sessions the caller may read, of those whose runs are not the caller's to see anyway. Many runs belong to few
+/// sessions; each is looked up once, and none is loaded: a page can name a thousand.
+async fn readable_sessions(
+    service: &Plan,
+    access: &Access,
+    runs: &[Summary],
+    leave: Option<Leave>,
+) -> Result<BTreeSet<String>, Status> {
+    let others = runs.iter().filter(|run| !access.sees_run(&run.started_by));
+    let mut sessions: BTreeSet<String> = others.filter_map(|run| run.session_id.clone()).collect();
+    if sessions.is_empty() {
+        return Ok(sessions);
     }
-    // A session that cannot be read is not to keep the runs of all others from whoever asks.
-    let seen = service.sees(access, run).await.unwrap_or_else(|error| {
+    let access = access.clone();
+    blocking(&service.ctx, move |store| {
+        let _leave = leave;
+        sessions.retain(|session_id| reads(store, &access, session_id));
+        Ok(sessions)
+    })
+    .await
+}
+
+/// A session that cannot be read is not to keep the runs of all others from whoever asks.
+fn reads(store: &dyn Store, access: &Access, session_id: &str) -> bool {
+    runtime::may_read(store, access, session_id).unwrap_or_else(|error| {
+        let error = error.message();
         tracing::warn!(
-            run = run.run_id,
             session_id,
-            error = error.message(),
-            "a run is left out of a list: who may see it cannot be told"
+            error,
+            "who may see the runs of a session cannot be told, so that they are in no list"
         );
         false
-    });
-    known.insert(session_id.clone(), seen);
-    seen
+    })
 }
 
 fn query(request: ListRunsRequest) -> Result<Query, Status> {

@@ -32,6 +32,7 @@ use crate::outbound::Outbound;
 pub(crate) use page_token::Sealer;
 pub(crate) use send::DECODE_SLACK_BYTES;
 pub(crate) use sessions::{page_size, readable};
+pub(crate) use standing::may_read;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Runtime {

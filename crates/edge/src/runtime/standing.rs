@@ -1,11 +1,13 @@
-//! How a session stands, for refusals that never asked it: a share used up, overload, our own failure.
+//! What is told of a session that is not asked itself: how it stands, for refusals that never asked it (a share used up,
+//! overload, our own failure), and who may read it, for lists of what belongs to sessions.
 //!
 //! What the index says is enough. To load a session for these would make a flood of refusals dearer than what is
-//! refused, and to wait for long would keep a refusal from whoever is to come again soon.
+//! refused, and a list as dear as all that it names; to wait for long would keep a refusal from whoever is to come again
+//! soon.
 
 use macp_kernel::{Credential, ID_BYTES_MAX};
 use macp_ledger::Store;
-use macp_wire::v1::SessionState;
+use macp_wire::v1::{SessionMetadata, SessionState};
 use tonic::Status;
 
 use super::sessions::metadata;
@@ -47,11 +49,24 @@ fn known(store: &dyn Store, access: &Access, session_id: &str) -> Result<Session
     };
     let session = metadata(&head);
     let scope = &access.caller.scope;
-    let mut is_told = access.sees(&session) || scope.may_cancel || scope.may_suspend;
-    if !is_told && session.participants.is_empty() {
-        // Whether that means anyone, the index does not know.
-        let owners = owners(&first_record(store, session_id)?);
-        is_told = owners.is_some_and(|(profile, session)| access.check_read_of(profile, &session).is_ok());
-    }
+    let is_told = scope.may_cancel || scope.may_suspend || reads(store, access, &session)?;
     Ok(if is_told { session.state() } else { SessionState::Unspecified })
+}
+
+/// Whether the caller may read a session, without loading it; nobody reads one that is not there.
+pub(crate) fn may_read(store: &dyn Store, access: &Access, session_id: &str) -> Result<bool, Status> {
+    match store.head(session_id).map_err(|failure| failed(&failure))? {
+        Some(head) => reads(store, access, &metadata(&head)),
+        None => Ok(false),
+    }
+}
+
+fn reads(store: &dyn Store, access: &Access, session: &SessionMetadata) -> Result<bool, Status> {
+    let sees = access.sees(session);
+    if sees || !session.participants.is_empty() {
+        return Ok(sees);
+    }
+    // Whether a roster without anyone means anyone, the index does not know.
+    let owners = owners(&first_record(store, &session.session_id)?);
+    Ok(owners.is_some_and(|(profile, session)| access.check_read_of(profile, &session).is_ok()))
 }

@@ -25,11 +25,21 @@ fn tampered(store: &dyn Store, run_id: &str, seq: usize) -> Arc<dyn Store> {
     Arc::new(copy)
 }
 
-/// A copy of a session, in which neither its row nor its first entry can be read.
-fn ruined(store: &dyn Store, session_id: &str) -> Arc<dyn Store> {
+/// A copy of a session, in which an entry cannot be read.
+fn cut(store: &dyn Store, session_id: &str, entry: usize) -> Arc<dyn Store> {
     let head = store.head(session_id).expect("readable").expect("a session");
     let mut records = store.read(session_id, 0, usize::MAX, usize::MAX).expect("readable");
-    records[0].bytes = b"{".as_slice().into();
+    records[entry].bytes = b"{".as_slice().into();
+    let copy = MemoryStore::new();
+    append(&copy, head, records);
+    Arc::new(copy)
+}
+
+/// A copy of a session, in which neither its row nor its first entry can be read.
+fn ruined(store: &dyn Store, session_id: &str) -> Arc<dyn Store> {
+    let store = cut(store, session_id, 0);
+    let head = store.head(session_id).expect("readable").expect("a session");
+    let records = store.read(session_id, 0, usize::MAX, usize::MAX).expect("readable");
     let copy = MemoryStore::new();
     append(&copy, Head { summary: b"{".as_slice().into(), ..head }, records);
     Arc::new(copy)
@@ -60,6 +70,30 @@ async fn a_session_that_cannot_be_read_hides_the_runs_of_no_other() {
     let world = guarded_on(ruined(&*sessions, "s"), runs, target, |_| ()).await;
     assert_eq!((listed(&world, "alice").await, listed(&world, "bob").await), (1, 1), "each its own");
     world.shut_down().await;
+}
+
+/// Who may see a run is told by the index of sessions; the session is not loaded for a list. Where anyone may read a
+/// session, its first entry says so.
+#[tokio::test]
+async fn a_session_that_cannot_be_loaded_hides_none_of_its_runs() {
+    for (participants, sees) in
+        [(&["alice", "bob"] as &[_], [("alice", 1), ("carol", 0)]), (&[], [("alice", 1), ("carol", 1)])]
+    {
+        let (sessions, runs): (Arc<dyn Store>, Arc<dyn Store>) =
+            (Arc::new(MemoryStore::new()), Arc::new(MemoryStore::new()));
+        let target = crate::target::Target::start().await;
+        let world = guarded_on(Arc::clone(&sessions), Arc::clone(&runs), target.clone(), |_| ()).await;
+        commit(&world, "s", participants).await;
+        let run_id = start(&world, "bob", of_session("s")).await.expect("a run");
+        end(&world, "bob", &run_id).await;
+        world.shut_down().await;
+
+        let world = guarded_on(cut(&*sessions, "s", 2), runs, target, |_| ()).await;
+        for (sender, seen) in sees {
+            assert_eq!(listed(&world, sender).await, seen, "{sender}, in a session of {participants:?}");
+        }
+        world.shut_down().await;
+    }
 }
 
 #[tokio::test]

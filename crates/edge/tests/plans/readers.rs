@@ -1,16 +1,20 @@
 //! Runs where callers are known: nobody reads or brings so much that others wait.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use macp_ledger::contract::Around;
+use macp_ledger::{Failure, Head, MemoryStore, Store};
 use macp_rpc::plan::Client;
 use macp_wire::plan::v1::*;
 use tonic::Request;
 use tonic::transport::Endpoint;
 
 use crate::common::*;
-use crate::rights::{end, freeze, guarded, guarded_with, start, token};
+use crate::rights::{commit, end, freeze, guarded, guarded_on, guarded_with, listed, start, token};
+use crate::sessions::of_session;
+use crate::target::Target;
 
 /// Part of what may be read at once: what one caller gets.
 const SHARE: usize = 2;
@@ -58,6 +62,70 @@ async fn one_caller_who_does_not_read_runs_leaves_places_to_others() {
     assert_eq!(opened.load(Ordering::SeqCst), SHARE, "the rest waits for its own");
     unread.iter().for_each(tokio::task::JoinHandle::abort);
     drop(olga);
+    world.shut_down().await;
+}
+
+/// A store in which nobody learns whose the session `s` is while it is held.
+#[derive(Debug, Default)]
+struct Held {
+    inner: MemoryStore,
+    held: Mutex<bool>,
+    changed: Condvar,
+    waiting: AtomicUsize,
+}
+
+impl Held {
+    fn set(&self, held: bool) {
+        *self.held.lock().expect("not poisoned") = held;
+        self.changed.notify_all();
+    }
+}
+
+impl Around for Held {
+    fn inner(&self) -> &dyn Store {
+        &self.inner
+    }
+
+    fn head(&self, session_id: &str) -> Result<Option<Head>, Failure> {
+        let held = self.held.lock().expect("not poisoned");
+        // The session in which the run is reported is nobody's concern here.
+        if *held && session_id == "s" {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            drop(self.changed.wait_while(held, |held| *held).expect("not poisoned"));
+        }
+        self.inner.head(session_id)
+    }
+}
+
+/// To list takes moments, and still only so many of one caller's lists are read at once.
+#[tokio::test]
+async fn one_caller_who_lists_runs_leaves_places_to_others() {
+    let (sessions, runs) = (Arc::new(Held::default()), Arc::new(MemoryStore::new()));
+    let store = Arc::clone(&sessions) as Arc<dyn Store>;
+    let world = guarded_on(store, runs, Target::start().await, |_| ()).await;
+    commit(&world, "s", &["alice", "bob"]).await;
+    let run_id = start(&world, "bob", of_session("s")).await.expect("started");
+    end(&world, "bob", &run_id).await;
+    sessions.set(true);
+    let mut lists = Vec::new();
+    for _ in 0..9 {
+        let mut client = client(&world).await;
+        let request = as_caller(&token("alice"), ListRunsRequest::default());
+        lists.push(tokio::spawn(async move { client.list_runs(request).await }));
+    }
+    while sessions.waiting.load(Ordering::SeqCst) < SHARE {
+        tokio::task::yield_now().await;
+    }
+    // His own run is his to see, whatever becomes of its session; often enough for the others to have come to the door.
+    for _ in 0..50 {
+        let listing = tokio::time::timeout(PATIENCE, listed(&world, "bob"));
+        assert_eq!(listing.await.expect("bob does not wait"), 1);
+    }
+    assert_eq!(sessions.waiting.load(Ordering::SeqCst), SHARE, "the rest waits for its own");
+    sessions.set(false);
+    for list in lists {
+        assert_eq!(list.await.expect("no panic").expect("a page").into_inner().runs.len(), 1);
+    }
     world.shut_down().await;
 }
 
