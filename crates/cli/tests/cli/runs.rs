@@ -473,6 +473,29 @@ fn nothing_is_reached_unless_it_is_allowed() {
     }
 }
 
+/// AOS-68: whoever reads findings need not know who found them.
+#[test]
+fn a_server_tells_findings_in_the_shape_they_have_here() {
+    let place = Place::new();
+    let server = serve(&place.data());
+    let mut plan: Value = serde_json::from_str(&std::fs::read_to_string(example()).unwrap()).unwrap();
+    plan["steps"][0]["skill_version"] = json!("9.9.9");
+    let authored = place.file("bad.json");
+    std::fs::write(&authored, plan.to_string()).unwrap();
+    let freeze = ["plan", "freeze", &authored, "--live"];
+    let (here, there) = (macp(&freeze[..3]).exits(1), server.macp(&freeze).exits(1));
+    assert_eq!(there.stdout, here.stdout);
+    for part in ["error ", "[AOS-", "fix: ", "available: 1.2.0"] {
+        assert!(there.stdout.contains(part), "{part}: {there:?}");
+    }
+    let (here, there) = (
+        macp(&[&["--json"], &freeze[..3]].concat()).exits(1).value(),
+        server.macp(&[&["--json"], &freeze[..]].concat()).exits(1).value(),
+    );
+    assert_eq!(there["findings"][0]["available"], json!(["1.2.0"]), "{there:#}");
+    assert_eq!(there, here);
+}
+
 /// AOS-99: what another build of a skill does is told as such, at the start and by a replay; a server pins its own.
 #[test]
 fn another_build_of_a_skill_is_told() {

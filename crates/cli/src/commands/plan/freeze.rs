@@ -11,7 +11,7 @@ use macp_plan_core::rate_card::{self, RateCard};
 use serde_json::{Value, json};
 
 use super::authored::{self, PinArgs};
-use super::{CatalogArgs, findings, keep};
+use super::{CatalogArgs, findings};
 use crate::Finding;
 use crate::commands::misused;
 use crate::output::{Output, Paint};
@@ -99,29 +99,23 @@ async fn live(args: &Args, output: &Output) -> anyhow::Result<Finding> {
     let text = String::from_utf8(authored::read(&args.file)?).context("the plan is no text")?;
     let answer = args.server.connect().await?.validate_plan(text).await?;
     if !answer.valid {
-        keep::show_findings(&answer.findings, output)?;
-        if output.is_json() {
-            output.value(&json!({ "ok": false, "findings": keep::as_json(&answer.findings) }))?;
-        } else {
-            output.line(output.paint(Paint::Bad, "not frozen"))?;
-        }
-        return Ok(Finding::Negative);
+        return findings::refuse(&answer.findings, "not frozen", &findings::tally(&answer.findings), output);
     }
     let frozen = FrozenPlan::parse(answer.frozen_plan_json.as_bytes()).context("the server's plan cannot be read")?;
     let text = format!("{}\n", frozen.text());
     let Some(path) = &args.out else {
-        keep::note(&answer.findings, output);
+        findings::note(&answer.findings, output);
         output.bytes(text.as_bytes())?;
         return Ok(Finding::Positive);
     };
     write(path, text.as_bytes())?;
     if !output.is_json() {
-        keep::note(&answer.findings, output);
+        findings::note(&answer.findings, output);
     }
     if output.is_json() {
         output.value(&json!({
             "ok": true, "file": path, "plan_id": frozen.plan.plan_id, "plan_hash": frozen.hash,
-            "findings": keep::as_json(&answer.findings),
+            "findings": findings::as_json(&answer.findings),
         }))?;
     } else {
         output.line(format!("{} {}: {}", output.paint(Paint::Good, "froze"), path.display(), frozen.hash))?;
