@@ -199,7 +199,7 @@ impl RunObserver for PlanMetrics {
     }
 
     fn replayed(&self, report: &Report) {
-        let labels = ReplayLabels { mode: mode(report.replay_mode), verdict: verdict(report.verdict) };
+        let labels = ReplayLabels { mode: report.replay_mode.as_str(), verdict: verdict(report.verdict) };
         self.replays.get_or_create(&labels).inc();
         if report.what_if {
             // It differs on purpose.
@@ -252,15 +252,6 @@ fn result(verdict: DedupeVerdict) -> &'static str {
         DedupeVerdict::New => "new",
         DedupeVerdict::Duplicate => "duplicate",
         DedupeVerdict::Conflict => "conflict",
-    }
-}
-
-fn mode(mode: RunMode) -> &'static str {
-    match mode {
-        RunMode::Execute => "execute",
-        RunMode::DryRun => "dry_run",
-        RunMode::FullReplay => "full_replay",
-        RunMode::MockReplay => "mock_replay",
     }
 }
 

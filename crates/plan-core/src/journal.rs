@@ -304,6 +304,19 @@ pub enum RunMode {
     MockReplay,
 }
 
+impl RunMode {
+    /// As it is written in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Execute => "execute",
+            Self::DryRun => "dry_run",
+            Self::FullReplay => "full_replay",
+            Self::MockReplay => "mock_replay",
+        }
+    }
+}
+
 /// The commitment that authorised a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionLink {

@@ -6,7 +6,6 @@ use macp_ledger::Store;
 use macp_plan::result::RunResult;
 use macp_plan::session;
 use macp_plan::store::{Outcome, Query, Settlement, Status as Standing, Summary};
-use macp_plan_core::journal::RunMode;
 use macp_wire::plan::v1::{
     CancelRunRequest, CancelRunResponse, EffectOutcome, GetRunResponse, ListRunsRequest, ListRunsResponse,
     ResolveInDoubtRequest, ResolveInDoubtResponse, RunStatus, RunSummary,
@@ -115,14 +114,7 @@ fn query(request: ListRunsRequest) -> Result<Query, Status> {
     let given = |text: String| (!text.is_empty()).then_some(text);
     let status = match RunStatus::try_from(request.status) {
         Err(_unknown) => return Err(status::invalid_request(format!("{} is no status of a run", request.status))),
-        Ok(RunStatus::Unspecified) => None,
-        Ok(RunStatus::Running) => Some(Standing::Running),
-        Ok(RunStatus::Succeeded) => Some(Standing::Succeeded),
-        Ok(RunStatus::Failed) => Some(Standing::Failed),
-        Ok(RunStatus::BudgetExceeded) => Some(Standing::BudgetExceeded),
-        Ok(RunStatus::Rejected) => Some(Standing::Rejected),
-        Ok(RunStatus::Cancelled) => Some(Standing::Cancelled),
-        Ok(RunStatus::InDoubt) => Some(Standing::InDoubt),
+        Ok(status) => Standing::of_wire(status),
     };
     Ok(Query {
         session_id: given(request.session_id),
@@ -181,8 +173,8 @@ fn to_wire(run: Summary) -> RunSummary {
         plan_id: run.plan_id,
         plan_hash: run.plan_hash.to_string(),
         agent_id: run.agent_id,
-        mode: mode(run.mode).to_owned(),
-        status: standing(run.status).into(),
+        mode: run.mode.as_str().to_owned(),
+        status: RunStatus::from(run.status).into(),
         final_code: run.final_code.unwrap_or_default(),
         session_id: run.session_id.unwrap_or_default(),
         commitment_hash: run.commitment_hash.unwrap_or_default(),
@@ -196,26 +188,5 @@ fn to_wire(run: Summary) -> RunSummary {
         steps_done: run.steps_done,
         steps_total: run.steps_total,
         started_by: run.started_by,
-    }
-}
-
-fn standing(status: Standing) -> RunStatus {
-    match status {
-        Standing::Running => RunStatus::Running,
-        Standing::Succeeded => RunStatus::Succeeded,
-        Standing::Failed => RunStatus::Failed,
-        Standing::BudgetExceeded => RunStatus::BudgetExceeded,
-        Standing::Rejected => RunStatus::Rejected,
-        Standing::Cancelled => RunStatus::Cancelled,
-        Standing::InDoubt => RunStatus::InDoubt,
-    }
-}
-
-fn mode(mode: RunMode) -> &'static str {
-    match mode {
-        RunMode::Execute => "execute",
-        RunMode::DryRun => "dry_run",
-        RunMode::FullReplay => "full_replay",
-        RunMode::MockReplay => "mock_replay",
     }
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use macp_ledger::{Head, IndexUpdate};
 use macp_plan_core::digest::Digest;
 use macp_plan_core::journal::{Body, RunMode, RunStart, RunStatus};
+use macp_wire::plan::v1::RunStatus as WireStatus;
 use serde::{Deserialize, Serialize};
 
 use super::error::StoreError;
@@ -158,6 +159,35 @@ impl Status {
             Self::InDoubt => "in_doubt",
         }
     }
+
+    /// None where nothing is said of it.
+    #[must_use]
+    pub const fn of_wire(status: WireStatus) -> Option<Self> {
+        match status {
+            WireStatus::Unspecified => None,
+            WireStatus::Running => Some(Self::Running),
+            WireStatus::Succeeded => Some(Self::Succeeded),
+            WireStatus::Failed => Some(Self::Failed),
+            WireStatus::BudgetExceeded => Some(Self::BudgetExceeded),
+            WireStatus::Rejected => Some(Self::Rejected),
+            WireStatus::Cancelled => Some(Self::Cancelled),
+            WireStatus::InDoubt => Some(Self::InDoubt),
+        }
+    }
+}
+
+impl From<Status> for WireStatus {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::Running => Self::Running,
+            Status::Succeeded => Self::Succeeded,
+            Status::Failed => Self::Failed,
+            Status::BudgetExceeded => Self::BudgetExceeded,
+            Status::Rejected => Self::Rejected,
+            Status::Cancelled => Self::Cancelled,
+            Status::InDoubt => Self::InDoubt,
+        }
+    }
 }
 
 impl fmt::Display for Status {
@@ -175,6 +205,32 @@ impl From<RunStatus> for Status {
             RunStatus::Rejected => Self::Rejected,
             RunStatus::Cancelled => Self::Cancelled,
             RunStatus::InDoubt => Self::InDoubt,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_status_has_one_word_and_comes_back_from_the_wire() {
+        let statuses = (0..).map_while(|number| WireStatus::try_from(number).ok()).filter_map(Status::of_wire);
+        let statuses: Vec<Status> = statuses.collect();
+        assert_eq!(statuses.len(), 7);
+        for status in statuses {
+            assert_eq!(Status::of_wire(status.into()), Some(status));
+            assert_eq!(json!(status), status.as_str());
+            assert_eq!(WireStatus::from(status).as_str_name().to_lowercase(), format!("run_status_{status}"));
+        }
+    }
+
+    #[test]
+    fn a_mode_has_one_word() {
+        for mode in [RunMode::Execute, RunMode::DryRun, RunMode::FullReplay, RunMode::MockReplay] {
+            assert_eq!(json!(mode), mode.as_str());
         }
     }
 }

@@ -74,15 +74,7 @@ impl Listed {
 
 /// How a run stands, in a word.
 pub(crate) fn status_word(status: &Status) -> &'static str {
-    match status {
-        Status::Running => "running",
-        Status::Succeeded => "succeeded",
-        Status::Failed => "failed",
-        Status::BudgetExceeded => "budget_exceeded",
-        Status::Rejected => "rejected",
-        Status::Cancelled => "cancelled",
-        Status::InDoubt => "in_doubt",
-    }
+    status.as_str()
 }
 
 pub(super) fn status_paint(status: Status) -> Paint {
@@ -101,37 +93,15 @@ fn status_cell(status: Option<Status>) -> Cell {
     }
 }
 
-/// None for a status this program does not know.
-fn read_status(status: RunStatus) -> Option<Status> {
-    match status {
-        RunStatus::Unspecified => None,
-        RunStatus::Running => Some(Status::Running),
-        RunStatus::Succeeded => Some(Status::Succeeded),
-        RunStatus::Failed => Some(Status::Failed),
-        RunStatus::BudgetExceeded => Some(Status::BudgetExceeded),
-        RunStatus::Rejected => Some(Status::Rejected),
-        RunStatus::Cancelled => Some(Status::Cancelled),
-        RunStatus::InDoubt => Some(Status::InDoubt),
-    }
-}
-
 pub(super) fn wire_status(status: Status) -> RunStatus {
-    match status {
-        Status::Running => RunStatus::Running,
-        Status::Succeeded => RunStatus::Succeeded,
-        Status::Failed => RunStatus::Failed,
-        Status::BudgetExceeded => RunStatus::BudgetExceeded,
-        Status::Rejected => RunStatus::Rejected,
-        Status::Cancelled => RunStatus::Cancelled,
-        Status::InDoubt => RunStatus::InDoubt,
-    }
+    status.into()
 }
 
 impl From<RunSummary> for Listed {
     fn from(summary: RunSummary) -> Self {
         let given = |text: String| Some(text).filter(|text| !text.is_empty());
         Listed {
-            status: read_status(summary.status()),
+            status: Status::of_wire(summary.status()),
             run_id: summary.run_id,
             plan_id: summary.plan_id,
             plan_hash: summary.plan_hash,
@@ -156,16 +126,12 @@ impl From<RunSummary> for Listed {
 impl From<Summary> for Listed {
     fn from(summary: Summary) -> Self {
         let ms = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
-        let mode = match serde_json::to_value(summary.mode) {
-            Ok(serde_json::Value::String(mode)) => mode,
-            other => unreachable!("a mode is written as a word, not as {other:?}"),
-        };
         Listed {
             run_id: summary.run_id,
             plan_id: summary.plan_id,
             plan_hash: summary.plan_hash.to_string(),
             agent_id: summary.agent_id,
-            mode,
+            mode: summary.mode.as_str().to_owned(),
             status: Some(summary.status),
             final_code: summary.final_code,
             session_id: summary.session_id,
