@@ -14,6 +14,7 @@
 
 pub mod binding;
 mod catch_up;
+mod epochs;
 mod executed;
 mod execution;
 mod extract;

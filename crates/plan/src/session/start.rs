@@ -5,13 +5,13 @@ use std::sync::Arc;
 use macp_kernel::TTL_MS_MAX;
 use macp_plan_core::digest;
 use macp_plan_core::dry_run::Estimate;
-use macp_plan_core::journal::{RunMode, SessionLink};
+use macp_plan_core::journal::SessionLink;
 use tokio::sync::MutexGuard;
 
 use super::binding::{Bound, Judged};
 use super::notes::{EpochNote, Report};
 use super::refusal::{Error, Reason, Refusal};
-use super::{START_LOCKS, SessionRuns};
+use super::{START_LOCKS, SessionRuns, epochs};
 use crate::executor::{Start, StartError, StartMode, Started, detached};
 use crate::store::{Admission, Commitment, RunId, StoreError};
 
@@ -70,7 +70,7 @@ impl SessionRuns {
 
     /// The same; `tells` says for which refusals there is to be a rejected run.
     pub(super) async fn start(&self, request: StartFromSession, tells: fn(&Refusal) -> bool) -> Result<Started, Error> {
-        check_epoch(&request)?;
+        epochs::check(&request)?;
         let judged = self.judge(&request.session_id).await?;
         // Whoever asked may not wait for the answer; a run that exists must be reported, and stopped if it is
         // superseded, all the same.
@@ -121,15 +121,6 @@ impl SessionRuns {
         self.launch(bound, report).await
     }
 
-    /// The first epoch of a session's commitment that no run was admitted for.
-    pub async fn next_epoch(&self, bound: &Bound) -> Result<u64, StoreError> {
-        let mut epoch = 1;
-        while self.runs().admissions().run_of(commitment_of(&bound.link, epoch)).await?.is_some() {
-            epoch += 1;
-        }
-        Ok(epoch)
-    }
-
     /// Starts a run beside the one that was admitted for a commitment, if there is one: a retry, or a full replay. Whoever
     /// asked may not wait for the answer; a retry that exists is reported all the same, and nothing takes the place of
     /// its commitment before the run is there to be found.
@@ -154,11 +145,14 @@ impl SessionRuns {
     async fn start_retry(&self, claim: &StartClaim<'_>, parent_run_id: &str, start: Start) -> Result<Started, Error> {
         let StartClaim { bound, ttl_ms, .. } = claim;
         let epoch = self.runs().summary(parent_run_id).await?.map_or(1, |parent| parent.epoch);
-        self.check_later_epoch(&commitment_of(&bound.link, epoch)).await?;
+        let run_id = self.shared.executor.name_for(&start).await?;
+        // Whoever asks for it again is told of it, whatever has come since.
+        if self.runs().summary(&run_id).await?.is_none() {
+            self.check_later_epoch(&commitment_of(&bound.link, epoch)).await?;
+        }
         if !self.shared.settings.execution.enabled {
             return Ok(self.shared.executor.start(start).await?);
         }
-        let run_id = self.shared.executor.name_for(&start).await?;
         let request = StartFromSession { epoch, ..StartFromSession::first(&bound.link.session_id, "") };
         let report = Report { is_retry: true, ..report(&run_id, bound, &request, *ttl_ms) };
         self.shared.notes.keep_report(report.clone()).await?;
@@ -269,48 +263,6 @@ impl SessionRuns {
         }
     }
 
-    /// Epochs follow one another: none is skipped, and none begins while the one before it is at work.
-    pub(super) async fn check_earlier_epoch(&self, commitment: &Commitment) -> Result<(), Error> {
-        if commitment.epoch == 1 {
-            return Ok(());
-        }
-        let epoch = commitment.epoch - 1;
-        let earlier = Commitment { epoch, ..commitment.clone() };
-        let Some(run_id) = self.started(&earlier).await? else {
-            // A run that is lost for good must not keep the commitment from ever being carried out: that its effects may
-            // be repeated is what the right and the reason for a further epoch are for.
-            if self.is_lost(&earlier).await? {
-                return Ok(());
-            }
-            let message = format!("epoch {epoch} has no run, so epoch {} cannot begin", commitment.epoch);
-            return Err(Error::refused(Reason::EarlierEpochMissing, message));
-        };
-        let finished = self.runs().summary(&run_id).await?.is_some_and(|summary| summary.finished_at_ms.is_some());
-        // Its effects have other keys, so that nobody would recognise those that both bring about.
-        let at_work = self.at_work_for(&commitment.session_id, &commitment.commitment_hash).await?;
-        let unfinished = at_work.into_iter().find(|run| run.mode == RunMode::Execute).map(|run| run.run_id);
-        let Some(run_id) = unfinished.or((!finished).then_some(run_id)) else {
-            return Ok(());
-        };
-        let message = format!("run {run_id:?} of an earlier epoch has not ended; cancel it, or wait for it");
-        Err(Error::refused(Reason::EarlierEpochUnfinished, message))
-    }
-
-    /// Refuses to go on with an epoch behind which another has begun: that one repeats its effects, under other keys.
-    async fn check_later_epoch(&self, commitment: &Commitment) -> Result<(), Error> {
-        let epoch = commitment.epoch.saturating_add(1);
-        let later = Commitment { epoch, ..commitment.clone() };
-        let Some(run_id) = self.runs().admissions().run_of(later).await? else {
-            return Ok(());
-        };
-        let message = format!(
-            "epoch {epoch} of the commitment has begun with run {run_id:?}, so nothing of epoch {} is tried again; go on \
-             from that run",
-            commitment.epoch
-        );
-        Err(Error::refused(Reason::LaterEpochBegun, message))
-    }
-
     /// How long the execution session may live: what the plan can take, and a margin. A plan that can take longer than
     /// any session may live is refused.
     fn check_worst_case(&self, bound: &Bound) -> Result<i64, Error> {
@@ -324,22 +276,6 @@ impl SessionRuns {
         }
         let ttl_ms = estimate.duration_ms_max.saturating_add(self.shared.settings.execution.ttl_margin_ms);
         Ok(i64::try_from(ttl_ms.clamp(1, longest_ms)).unwrap_or(TTL_MS_MAX))
-    }
-}
-
-fn check_epoch(request: &StartFromSession) -> Result<(), Error> {
-    let refused = |reason, message: &str| Err(Error::refused(reason, message));
-    match request.epoch {
-        0 => refused(Reason::EpochInvalid, "epochs are counted from 1"),
-        1 => Ok(()),
-        _ if !request.may_repeat => refused(
-            Reason::EpochNotPermitted,
-            "a further epoch repeats the plan's effects, and whoever asks has no right to begin one",
-        ),
-        _ if request.epoch_reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) => {
-            refused(Reason::EpochReasonMissing, "a further epoch repeats the plan's effects; say why, with a reason")
-        }
-        _ => Ok(()),
     }
 }
 

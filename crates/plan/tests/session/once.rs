@@ -184,7 +184,8 @@ async fn epochs_do_not_overlap_through_retries() {
     let link = world.runs().load(&one).await.unwrap().unwrap().start().session.clone().unwrap();
     let retry = async |parent: &str| {
         let mode = StartMode::Retry { parent_run_id: parent.to_owned(), from_step: None };
-        let start = Start { mode, ..Start::execute(frozen(&value), "op") };
+        let request_id = Some(format!("again, after {parent}"));
+        let start = Start { mode, request_id, ..Start::execute(frozen(&value), "op") };
         world.session_runs.start_beside(Some(link.clone()), start).await
     };
     world.executor.cancel(&one, "op", "later").await.unwrap();
@@ -201,7 +202,9 @@ async fn epochs_do_not_overlap_through_retries() {
     world.executor.finished(&again).await.unwrap();
 
     let two = world.session_runs.start_from_session(further(&session_id, 2)).await.unwrap().run_id;
-    let error = retry(&one).await.unwrap_err();
+    let asked_before = retry(&one).await.unwrap();
+    assert_eq!((&asked_before.run_id, asked_before.existing), (&again, true));
+    let error = retry(&again).await.unwrap_err();
     assert_eq!(reason(&error), Reason::LaterEpochBegun);
     assert!(error.to_string().contains(&two), "{error}");
     world.skill.let_through(10);
