@@ -8,6 +8,7 @@ pub mod executor;
 pub mod export;
 mod network;
 pub mod outbound;
+mod patience;
 pub mod registry;
 pub mod result;
 pub mod schema;

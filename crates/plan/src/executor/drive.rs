@@ -6,7 +6,6 @@
 mod attempt;
 mod boundary;
 mod claim;
-mod patience;
 mod question;
 mod room;
 mod spans;
@@ -24,9 +23,9 @@ use super::limiter::Permit;
 use super::recovery::Recovered;
 use super::reuse::Reuse;
 use super::{Shared, Stopping};
+use crate::patience::Patience;
 use crate::store::{ClaimRequest, Done, Journal, JournalError, StoreError};
 use boundary::Wait;
-pub(super) use patience::Patience;
 use question::Asked;
 use room::Room;
 use spans::Spans;

@@ -7,8 +7,9 @@ use tracing::Instrument;
 
 use super::caught::{PANICKED, Panicked, caught};
 use super::desk::Place;
-use super::drive::{Broken, Drive, Patience, run_span};
+use super::drive::{Broken, Drive, run_span};
 use super::{Shared, Stopping};
+use crate::patience::Patience;
 use crate::store::{Journal, JournalError, StoreError};
 
 impl Shared {

@@ -17,10 +17,10 @@ use super::notes::Report;
 use super::refusal::Error;
 use super::reported::{NotAReport, reported};
 use super::{SessionRuns, Shared, blocking};
+use crate::patience::Patience;
 use crate::store::{Run, StoreError};
 
-/// Waits between attempts to send: the first, and the longest.
-const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// The longest wait between attempts to send.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// What a payload needs beside its entries or its result.
@@ -258,7 +258,7 @@ impl Reporter<'_> {
     /// Sends a message until there is a verdict on it. Sent before, it is found to be a duplicate, which is as good.
     async fn send(&self, envelope: Envelope) -> Result<(), Stopped> {
         let (messages, engine) = (self.messages(), &self.session_runs.shared.engine);
-        let (mut pause, mut suspended) = (PAUSE_MIN, false);
+        let (mut patience, mut suspended) = (Patience::up_to(PAUSE_MAX), false);
         loop {
             match engine.submit(&envelope.session_id, messages.command(envelope.clone())).await {
                 Ok(reply) => match (reply.settled, reply.state) {
@@ -279,8 +279,7 @@ impl Reporter<'_> {
                 Err(macp_engine::Error::ShuttingDown) => return Err(Stopped::ShuttingDown),
                 Err(error) => self.warn(&error),
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            patience.wait().await;
         }
     }
 
@@ -289,7 +288,7 @@ impl Reporter<'_> {
         &self,
         mut read: impl FnMut() -> F,
     ) -> Result<T, Stopped> {
-        let mut pause = PAUSE_MIN;
+        let mut patience = Patience::up_to(PAUSE_MAX);
         loop {
             match read().await {
                 Ok(value) => return Ok(value),
@@ -299,8 +298,7 @@ impl Reporter<'_> {
                 }
                 Err(error) => self.warn(&error),
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            patience.wait().await;
         }
     }
 
@@ -349,10 +347,9 @@ impl Reporter<'_> {
 
 /// Tries until a run has been told something.
 async fn insist<F: Future<Output = bool>>(mut tell: impl FnMut() -> F) {
-    let mut pause = PAUSE_MIN;
+    let mut patience = Patience::up_to(PAUSE_MAX);
     while !tell().await {
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(PAUSE_MAX);
+        patience.wait().await;
     }
 }
 

@@ -9,9 +9,10 @@ use macp_plan_core::digest::Digest;
 use macp_plan_core::journal::{Body, Output};
 use serde_json::Value;
 
-use super::{Broken, Drive, Driven, Patience};
+use super::{Broken, Drive, Driven};
 use crate::executor::Stopping;
 use crate::executor::spending::Full;
+use crate::patience::Patience;
 use crate::skills::document;
 use crate::store::{Kept, StoreError, Weight, bodies, read};
 

@@ -5,9 +5,9 @@ use macp_plan_core::plan::StepStatus;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::patience::Patience;
 use super::{Broken, Drive, Driven};
 use crate::executor::Stopping;
+use crate::patience::Patience;
 use crate::store::{Done, JournalError, Kept, Run, StoreError};
 
 impl Drive<'_> {
