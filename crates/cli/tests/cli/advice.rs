@@ -48,7 +48,11 @@ fn only_what_works_is_recommended() {
     settle(&lenient, "failure");
     let told = shown(&lenient);
     assert!(told.contains("did not take place: asked them") && !told.contains("macp run resolve"), "{told}");
-    server.macp(&["run", "retry", &lenient, "--from", "charge", "--detach"]).exits(0);
+    let retry = ["run", "retry", &lenient, "--from", "charge"];
+    let timeless = server.macp(&[&retry[..], &["--deadline", "0s"]].concat()).exits(2);
+    assert!(timeless.stderr.contains("needs some time"), "{timeless:?}");
+    let detached = server.macp(&[&retry[..], &["--detach"]].concat()).exits(0);
+    server.macp(&["run", "show", detached.stdout.trim_end()]).exits(0);
 
     // Whoever needs the answer that was lost cannot go on from it.
     let needs = run("needs", [post("abort"), get(format!("{}{{{{charge.body.id}}}}", target.url("/")))], 1);

@@ -250,11 +250,16 @@ fn observed(target: &str, answer: Answer, sent: usize, expect_json: bool) -> Obs
     let mut message = format!("{target} answered {status}");
     match body {
         Ok(body) => {
-            if let Err(problem) = put_body(&mut output, &headers, &body)
-                && expect_json
-                && status < 400
-            {
-                (cause, message) = (Cause::DeserializationFailed, format!("{target} answered {status}, but {problem}"));
+            match put_body(&mut output, &headers, &body) {
+                Err(problem) if expect_json && status < 400 => {
+                    cause = Cause::DeserializationFailed;
+                    message = format!("{message}, but {problem}");
+                }
+                // Whoever refers to a part of it would wonder where that is.
+                Err(problem) if declares_json(&headers) => {
+                    message = format!("{message}; kept as text, since {problem}")
+                }
+                _ => {}
             }
         }
         // The status decides; a body that did not arrive behind it is only missing.
@@ -282,7 +287,7 @@ fn told_headers(headers: &HeaderMap) -> Map<String, Value> {
 
 /// Puts the body into the output: as the value it is, else as text, else as base64. Says why it is not a JSON value.
 fn put_body(output: &mut Value, headers: &HeaderMap, body: &[u8]) -> Result<(), String> {
-    let declared = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let declared = content_type(headers);
     let problem = match is_json(declared) {
         true => match document::read(body) {
             Ok(value) => {
@@ -295,6 +300,14 @@ fn put_body(output: &mut Value, headers: &HeaderMap, body: &[u8]) -> Result<(), 
     };
     document::put_text(output, body);
     Err(problem)
+}
+
+fn content_type(headers: &HeaderMap) -> &str {
+    headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+fn declares_json(headers: &HeaderMap) -> bool {
+    is_json(content_type(headers))
 }
 
 /// `application/json`, or a type whose suffix says that it is JSON underneath.

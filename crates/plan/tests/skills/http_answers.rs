@@ -323,6 +323,7 @@ async fn answers_that_would_take_too_much_memory_stay_texts() {
     let skill = http(&settings());
     let seen = call(&*skill, json!({"url": server.url("/")}), PATIENT).await;
     expect_code(&*skill, &seen, "OK_HTTP_CALL");
+    assert!(seen.message.contains("kept as text, since its body cannot be taken as JSON"), "{}", seen.message);
     assert_eq!(seen.output.unwrap()["body"], body);
     let seen = call(&*skill, json!({"url": server.url("/"), "expect_json": true}), PATIENT).await;
     expect_code(&*skill, &seen, "ERR_DESERIALIZATION_FAILED");

@@ -11,7 +11,8 @@ use macp_plan_core::plan::Aliases;
 use macp_wire::plan::v1::JournalEntry;
 
 use super::source;
-use crate::money::{cents, span};
+use super::why::wait;
+use crate::money::cents;
 use crate::output::{Output, Paint};
 use crate::progress;
 use crate::text::{clean, spelt};
@@ -48,7 +49,8 @@ pub(super) async fn follow(
             Err(Stop::Own(error)) => return Err(error),
         };
         retry = if next > before { RETRY_MIN } else { (retry * 2).min(RETRY_MAX) };
-        follower.lost(&format!("{}; trying again from entry {next}", clean(&lost)));
+        let (lost, run_id) = (clean(&lost), clean(run_id));
+        follower.lost(&format!("{lost}; asking again for {run_id} from entry {next}, Ctrl-C does not stop the run"));
         tokio::time::sleep(retry).await;
     }
 }
@@ -83,13 +85,15 @@ pub(super) struct Progress<'a> {
     bar: ProgressBar,
     /// Where the current attempt stands, for the bar.
     failed: Option<String>,
+    /// How long the target of the last call asks to wait.
+    asked_ms: Option<u64>,
 }
 
 impl<'a> Progress<'a> {
     pub(super) fn new(output: &'a Output, steps_total: u64, aliases: Aliases) -> Progress<'a> {
         let bar = progress::bar(Some(steps_total), "running");
         bar.enable_steady_tick(Duration::from_millis(100));
-        Progress { output, aliases, bar, failed: None }
+        Progress { output, aliases, bar, failed: None, asked_ms: None }
     }
 
     pub(super) fn finish(&self) {
@@ -114,11 +118,13 @@ impl Follower for Progress<'_> {
     fn entry(&mut self, entry: &Entry, _recorded: &JournalEntry) -> anyhow::Result<()> {
         match &entry.body {
             Body::StepStarted { step_id, .. } => self.bar.set_message(clean(step_id)),
+            Body::AttemptObserved { retry_after_ms, .. } => self.asked_ms = *retry_after_ms,
             Body::AttemptJudged { code, retry: true, .. } => self.failed = Some(code.clone()),
             Body::RetryScheduled { step_id, next_attempt, backoff_ms } => {
                 let code = self.failed.take().unwrap_or_default();
                 let mark = self.output.paint(Paint::Warn, "↻");
-                let (step, code, wait) = (clean(step_id), self.told(&code, step_id), span(*backoff_ms));
+                let wait = wait(*backoff_ms, self.asked_ms.take());
+                let (step, code) = (clean(step_id), self.told(&code, step_id));
                 self.line(&format!("  {mark} {step}  {code}; attempt {next_attempt} in {wait}"))?;
             }
             Body::StepFinished(step) => {

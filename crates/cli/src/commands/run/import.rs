@@ -25,7 +25,8 @@ const CHUNK_BYTES: usize = 256 * 1024;
 /// Take over a finished run from a file
 ///
 /// The file is checked from end to end and replayed first: a run that decides otherwise than it is recorded is refused.
-/// It is stored whole or not at all. With --data it goes into that data directory, on which no server may be running.
+/// It is stored whole or not at all. Its effects are known to retries of it alone: the same plan, started from its file,
+/// makes them once more. With --data it goes into that data directory, on which no server may be running.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// File written by `macp run export`
@@ -92,6 +93,7 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
         output.line(format!("{} is there already, with the same journal", clean(&run_id)))?;
     } else {
         output.line(format!("{} {}", output.paint(Paint::Good, "imported"), clean(&run_id)))?;
+        output.note("its effects are known here to retries of it alone: to start its plan would make them once more");
     }
     Ok(Finding::Positive)
 }

@@ -70,10 +70,11 @@ fn detail(body: &Body, aliases: &Aliases) -> String {
             (DedupeVerdict::Conflict, _) => format!("another request has {effect_key}"),
         },
         Body::EffectIntent { effect_type, target, effect_key, .. } => format!("{effect_type} to {target} {effect_key}"),
-        Body::AttemptObserved { cause, usage, .. } => {
+        Body::AttemptObserved { cause, usage, retry_after_ms, .. } => {
             let cause = compact(&serde_json::to_value(cause).unwrap_or_default());
             let usage = usage.as_ref().map(|usage| compact(&serde_json::to_value(usage).unwrap_or_default()));
-            [Some(cause), usage].into_iter().flatten().collect::<Vec<_>>().join("; ")
+            let asked = retry_after_ms.map(|ms| format!("asks for {}", span(ms)));
+            [Some(cause), usage, asked].into_iter().flatten().collect::<Vec<_>>().join("; ")
         }
         Body::AttemptJudged { code, cost_microcents, retry, .. } => {
             format!("{}, {}{}", spelt(code), cents(*cost_microcents), if *retry { ", again" } else { "" })

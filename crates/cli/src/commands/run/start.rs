@@ -60,13 +60,21 @@ struct HowArgs {
     #[arg(long, value_name = "ID")]
     request_id: Option<String>,
     /// Time after which no further attempt begins, such as 5m
-    #[arg(long, value_parser = duration)]
+    #[arg(long, value_parser = deadline)]
     deadline: Option<Duration>,
-    /// Print the run id and leave
+    /// Print nothing but the run id, and leave
     #[arg(long)]
     detach: bool,
     #[command(flatten)]
     server: ServerArgs,
+}
+
+/// No time at all would be none that is set.
+fn deadline(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("a run needs some time".to_owned()),
+        deadline => Ok(deadline),
+    }
 }
 
 pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
@@ -108,6 +116,8 @@ async fn start(request: StartRunRequest, how: HowArgs, output: &Output) -> anyho
     let run_id = &started.run_id;
     if output.is_json() {
         output.value(&json!({ "run_id": run_id, "existing": started.existing }))?;
+    } else if how.detach {
+        output.line(clean(run_id))?;
     } else if started.existing {
         output.line(format!("{} was started before", clean(run_id)))?;
     } else {

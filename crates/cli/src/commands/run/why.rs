@@ -300,13 +300,21 @@ fn refused_for(step: &StepResult) -> Option<String> {
 /// The attempts of a step on one line: `s1: ERR_HTTP_503, 120 ms later OK_HTTP_CALL`.
 pub(super) fn narrate(step: &StepResult, aliases: &Aliases) -> String {
     let mut text = format!("{}: ", step.step_id);
-    let mut wait = None;
+    let mut waited = None;
     for attempt in &step.attempts {
-        if let Some(ms) = wait {
-            text.push_str(&format!(", {} later ", span(ms)));
+        if let Some(waited) = waited {
+            text.push_str(&format!(", {waited} later "));
         }
         text.push_str(&spelt(&attempt.code, Some(&step.step_id), aliases));
-        wait = attempt.backoff_ms.or(Some(0));
+        waited = Some(wait(attempt.backoff_ms.unwrap_or_default(), attempt.retry_after_ms));
     }
     text
+}
+
+/// The wait before an attempt: by the plan's formula, or longer if the target asked for that.
+pub(super) fn wait(backoff_ms: u64, asked_ms: Option<u64>) -> String {
+    match asked_ms.filter(|asked_ms| *asked_ms > backoff_ms) {
+        Some(asked_ms) => format!("{} ({} if its Retry-After may count)", span(backoff_ms), span(asked_ms)),
+        None => span(backoff_ms),
+    }
 }
