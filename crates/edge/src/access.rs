@@ -6,6 +6,7 @@ use macp_wire::codes::Code;
 use macp_wire::v1::SessionMetadata;
 use tonic::Status;
 
+use crate::replies::CallerMemory;
 use crate::status;
 
 /// Who calls, and what the credential is good for.
@@ -26,6 +27,10 @@ pub(crate) struct Access {
     pub(crate) may_repeat: bool,
     /// Sessions it may have open at once.
     pub(crate) open_sessions_max: Option<u64>,
+    /// The connection of the call, which tells callers without a name apart.
+    pub(crate) connection: u64,
+    /// Where the call counts.
+    pub(crate) memory: CallerMemory,
 }
 
 impl Access {

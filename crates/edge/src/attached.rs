@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use prost::Message;
 use tokio_stream::Stream;
 use tonic::Status;
 
@@ -19,6 +20,9 @@ use crate::bell::Bell;
 use crate::guard::{Panicked, caught};
 use crate::outbound::BUFFER;
 use crate::status;
+
+/// Bytes of messages that a producer makes before it waits; one more message may come on top.
+const BYTES_MAX: usize = 64 * 1024;
 
 /// Messages on their way to a client, and who makes them.
 pub(crate) struct Attached<T> {
@@ -36,15 +40,25 @@ type Producer = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
 /// Made and not yet taken by the transport. A queue and no channel: both ends are in one task, which a channel would
 /// wake for every message once more than there is something to do.
 #[derive(Debug)]
-struct Messages<T>(Arc<Mutex<VecDeque<T>>>);
+struct Messages<T>(Arc<Mutex<Queue<T>>>);
+
+#[derive(Debug)]
+struct Queue<T> {
+    /// Each with its size.
+    messages: VecDeque<(T, usize)>,
+    bytes: usize,
+}
 
 impl<T> Messages<T> {
     fn take(&self) -> Option<T> {
-        self.lock().pop_front()
+        let mut queue = self.lock();
+        let (message, size) = queue.messages.pop_front()?;
+        queue.bytes -= size;
+        Some(message)
     }
 
     /// Never contended: one task has both ends.
-    fn lock(&self) -> MutexGuard<'_, VecDeque<T>> {
+    fn lock(&self) -> MutexGuard<'_, Queue<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -56,7 +70,7 @@ pub(crate) struct Outlet<T> {
     connection: u64,
 }
 
-impl<T> Outlet<T> {
+impl<T: Message> Outlet<T> {
     /// The number of the connection that the messages leave by.
     pub(crate) fn connection(&self) -> u64 {
         self.connection
@@ -65,14 +79,18 @@ impl<T> Outlet<T> {
     /// Waits while there is no room. Whoever takes messages lets the producer run again once all are taken.
     pub(crate) async fn send(&self, message: T) {
         poll_fn(|cx| {
-            if self.messages.lock().len() < BUFFER {
+            let queue = self.messages.lock();
+            if queue.messages.len() < BUFFER && queue.bytes < BYTES_MAX {
                 return Poll::Ready(());
             }
             cx.waker().wake_by_ref();
             Poll::Pending
         })
         .await;
-        self.messages.lock().push_back(message);
+        let size = message.encoded_len();
+        let mut queue = self.messages.lock();
+        queue.messages.push_back((message, size));
+        queue.bytes += size;
     }
 }
 
@@ -81,7 +99,7 @@ pub(crate) fn attach<T, F>(connection: u64, producer: impl FnOnce(Outlet<T>) -> 
 where
     F: Future<Output = Result<(), Status>> + Send + 'static,
 {
-    let messages = Arc::new(Mutex::new(VecDeque::new()));
+    let messages = Arc::new(Mutex::new(Queue { messages: VecDeque::new(), bytes: 0 }));
     let outlet = Outlet { messages: Messages(Arc::clone(&messages)), connection };
     let producing = caught(producer(outlet));
     let producer = async move {
@@ -141,7 +159,7 @@ mod tests {
 
     #[tokio::test]
     async fn everything_that_was_sent_arrives_before_the_end() {
-        for count in [0, 1, BUFFER, 5 * BUFFER] {
+        for count in [0, 1, BUFFER as u64, 5 * BUFFER as u64] {
             let stream = attach(0, |outlet| async move {
                 for number in 0..count {
                     outlet.send(number).await;
@@ -149,10 +167,26 @@ mod tests {
                 Err(Status::aborted("enough"))
             });
             let messages: Vec<_> = stream.collect().await;
-            assert_eq!(messages.len(), count + 1);
-            assert!(messages.iter().take(count).enumerate().all(|(at, message)| message.as_ref().ok() == Some(&at)));
-            assert_eq!(messages[count].as_ref().map_err(Status::code), Err(Code::Aborted));
+            let (end, sent) = messages.split_last().expect("an end");
+            assert!(sent.iter().map(|message| message.as_ref().ok().copied()).eq((0..count).map(Some)));
+            assert_eq!(end.as_ref().map_err(Status::code), Err(Code::Aborted));
         }
+    }
+
+    #[tokio::test]
+    async fn a_producer_waits_while_large_messages_are_not_taken() {
+        let made = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&made);
+        let mut stream = attach(0, |outlet| async move {
+            for _ in 0..10 {
+                outlet.send(vec![0_u8; BYTES_MAX / 2]).await;
+                counted.fetch_add(1, Ordering::SeqCst);
+            }
+            Ok(())
+        });
+        assert!(stream.next().await.expect("a message").is_ok());
+        assert_eq!(made.load(Ordering::SeqCst), 2, "the third is not made before those are taken");
+        assert_eq!(stream.collect::<Vec<_>>().await.len(), 9);
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -17,10 +17,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::connections::Connection;
 use crate::drain::Drain;
 use crate::front::{Door, Front};
 use crate::greeting::SILENCE;
 use crate::guard::{Caught, caught};
+use crate::replies::{Reply, StallTimer};
 
 /// Flow control windows: a whole payload of the default limit fits into a stream's, some of them into a connection's,
 /// so that no sender waits for an update in the middle of an envelope.
@@ -33,6 +35,9 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long a client of HTTP/1.1 may take for the head of a request: one that sends a byte now and then is never silent.
 const HEAD_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a connection that must close for a new one may take to say so to its client.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(1);
 
 // Who answers every sign of life that is asked for is not taken for silent.
 const _: () = assert!(SILENCE.as_secs() > PING_EVERY.as_secs() + PING_TIMEOUT.as_secs());
@@ -48,15 +53,30 @@ pub(crate) struct Calls(Arc<Mutex<Begun>>);
 struct Begun {
     /// For the task of the connection.
     brief: Vec<Call>,
-    /// Whether the next call is brief.
-    is_brief: bool,
+    next: Next,
+}
+
+/// How the next call is run.
+#[derive(Default)]
+enum Next {
+    #[default]
+    Alone,
+    /// By the task of its connection.
+    Brief,
+    /// In a task of its own, which ends if its reply is not read.
+    Supervised(Arc<Reply>),
 }
 
 impl Calls {
-    /// The call that begins next takes no more than it takes to answer it. HTTP/2 asks the front about a call and begins
-    /// it, before it asks about another; HTTP/1.1 has one call at a time and begins none.
+    /// Runs the next call in the task of the connection. HTTP/2 hands a call to the front and then begins it, before it
+    /// hands over another; HTTP/1.1 has one call at a time and begins none.
     pub(crate) fn next_is_brief(&self) {
-        self.lock().is_brief = true;
+        self.lock().next = Next::Brief;
+    }
+
+    /// Runs the next call in a task that ends if the reply is not read.
+    pub(crate) fn next_is_supervised(&self, reply: Arc<Reply>) {
+        self.lock().next = Next::Supervised(reply);
     }
 
     /// Never contended: one task has all ends.
@@ -74,32 +94,69 @@ impl std::fmt::Debug for Calls {
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Calls {
     fn execute(&self, call: F) {
         let mut begun = self.lock();
-        if std::mem::take(&mut begun.is_brief) {
-            begun.brief.push(Box::pin(call));
-        } else {
-            tokio::spawn(call);
+        match std::mem::take(&mut begun.next) {
+            Next::Brief => begun.brief.push(Box::pin(call)),
+            Next::Alone => drop(tokio::spawn(call)),
+            Next::Supervised(reply) => {
+                reply.begin_task();
+                tokio::spawn(supervise(reply, call));
+            }
         }
     }
+}
+
+/// Runs a call to its end, or until its reply is reset: the transport resets the stream of a call that is dropped.
+async fn supervise(reply: Arc<Reply>, call: impl Future<Output = ()>) {
+    let mut call = pin!(call);
+    poll_fn(|cx| {
+        if reply.poll_reset(cx) {
+            tracing::debug!("a reply is reset: it is not read");
+            return Poll::Ready(());
+        }
+        let ended = call.as_mut().poll(cx);
+        if ended.is_ready() {
+            reply.end_task();
+        }
+        ended
+    })
+    .await;
+}
+
+/// What bounds every connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) streams_max: u32,
+    /// How long a piece of a reply may wait to be read.
+    pub(crate) reply_timeout: Duration,
 }
 
 /// Serves a connection to its end. A drain lets the calls finish that have begun, and no others begin. Calls end with
 /// their connection, nobody being there to hear of them: brief ones with this task, the others when the transport tells
 /// them.
-pub(crate) async fn run<C>(connection: C, front: Arc<Front>, streams_max: u32, drain: Drain)
+pub(crate) async fn run<C>(stream: C, state: Arc<Connection>, front: Arc<Front>, bounds: Bounds, drain: Drain)
 where
     C: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let calls = Calls::default();
-    let transport = transport(calls.clone(), streams_max);
-    let door = Door::new(front, calls.clone());
-    let mut connection = pin!(transport.serve_connection(TokioIo::new(connection), door));
+    let transport = transport(calls.clone(), bounds.streams_max);
+    let door = Door::new(front, calls.clone(), Arc::clone(&state));
+    let mut connection = pin!(transport.serve_connection(TokioIo::new(stream), door));
     let mut draining = pin!(drain.begun());
     let mut is_draining = false;
+    let mut stalled = StallTimer::new(bounds.reply_timeout);
+    let mut closing = None;
     let mut brief = FuturesUnordered::new();
     let ended = poll_fn(|cx| {
         if !is_draining && draining.as_mut().poll(cx).is_ready() {
             is_draining = true;
             connection.as_mut().graceful_shutdown();
+        }
+        if closing.is_none() && state.poll_closing(cx) {
+            connection.as_mut().graceful_shutdown();
+            closing = Some(Box::pin(tokio::time::sleep(CLOSING_PATIENCE)));
+        }
+        if closing.as_mut().is_some_and(|patience| patience.as_mut().poll(cx).is_ready()) {
+            return Poll::Ready(Ok(()));
         }
         loop {
             advance(&mut brief, cx);
@@ -109,7 +166,10 @@ where
             }
             let mut begun = calls.lock();
             if begun.brief.is_empty() {
-                return Poll::Pending;
+                drop(begun);
+                ready!(stalled.poll_stuck(&state.replies, cx));
+                tracing::debug!("a connection is closed: its client does not read the replies");
+                return Poll::Ready(Ok(()));
             }
             brief.extend(begun.brief.drain(..).map(caught));
         }

@@ -12,13 +12,16 @@ use tokio::sync::broadcast;
 use tonic::Status;
 
 use crate::access::Access;
+use crate::connections::{ConnectionLimits, Connections};
 use crate::drain::Drain;
 use crate::metrics::{Metrics, OpenSessions};
 use crate::plan::Plans;
 use crate::quota::Quotas;
 use crate::rate::{Kind, Limiter, PerMinute};
 use crate::readers::Readers;
+use crate::replies::ReplyMemory;
 use crate::runtime::Sealer;
+use crate::scrape::Scrapes;
 use crate::settings::Receipts;
 use crate::{Reloadable, Settings, status};
 
@@ -27,6 +30,9 @@ const HISTORY_READERS: usize = 8;
 
 /// Listings and receipts being read at once. They take moments, and must not wait for what takes minutes.
 const BRIEF_READERS: usize = 8;
+
+/// Sessions looked at once by GetSession. Each is a request to the engine, which waits at most for a commit.
+const SESSION_READERS: usize = 64;
 
 /// Sessions looked up at once for refusals that never asked them. Each is a read of one row.
 const STATE_READERS: usize = 8;
@@ -54,9 +60,14 @@ pub(crate) struct Context {
     pub(crate) drain: Drain,
     pub(crate) page_tokens: Sealer,
     pub(crate) open_sessions: OpenSessions,
-    /// Leave to read a whole history.
+    pub(crate) scrapes: Scrapes,
+    pub(crate) reply_memory: Arc<ReplyMemory>,
+    pub(crate) connections: Arc<Connections>,
+    /// Turns to look at a session.
+    pub(crate) session_readers: Readers,
+    /// Turns to read a whole history.
     pub(crate) history_readers: Readers,
-    /// Leave to list, and to read a receipt.
+    /// Turns to list, and to read a page of a history or a receipt.
     pub(crate) brief_readers: Readers,
     /// Leave to look up how a session stands.
     pub(crate) state_readers: Readers,
@@ -84,6 +95,12 @@ impl Context {
             starts: settings.start_limit_per_minute.unwrap_or(default(STARTS_PER_MINUTE)),
             messages: settings.message_limit_per_minute.unwrap_or(default(MESSAGES_PER_MINUTE)),
         };
+        let waiting_max = settings.waiting_reads_max(authenticator.is_configured());
+        let reply_memory = Arc::new(ReplyMemory::new(settings.reply_bytes_max));
+        let limits = ConnectionLimits {
+            all: settings.connections_max,
+            per_network: settings.connections_per_address_max(authenticator.is_configured()),
+        };
         Arc::new(Context {
             engine,
             registry: Arc::new(registry),
@@ -97,9 +114,13 @@ impl Context {
             drain: Drain::new(),
             page_tokens: Sealer::new(),
             open_sessions: OpenSessions::default(),
-            history_readers: Readers::new(HISTORY_READERS),
-            brief_readers: Readers::new(BRIEF_READERS),
-            state_readers: Readers::new(STATE_READERS),
+            scrapes: Scrapes::default(),
+            connections: Connections::new(limits, Arc::clone(&reply_memory)),
+            reply_memory,
+            session_readers: Readers::new(SESSION_READERS, waiting_max),
+            history_readers: Readers::new(HISTORY_READERS, waiting_max),
+            brief_readers: Readers::new(BRIEF_READERS, waiting_max),
+            state_readers: Readers::new(STATE_READERS, waiting_max),
             began: Instant::now(),
             roots: RwLock::new(roots.into()),
             root_changes: broadcast::Sender::new(ROOT_CHANGES_BUFFER),

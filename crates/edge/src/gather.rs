@@ -12,7 +12,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::greeting::Greeting;
 
@@ -36,13 +35,11 @@ pub(crate) struct Gather<C> {
     /// Writes since it last gave way.
     at_once: u8,
     greeting: Greeting,
-    /// A place among the connections there may be, given back with this one.
-    _place: Option<OwnedSemaphorePermit>,
 }
 
 impl<C> Gather<C> {
-    pub(crate) fn new(connection: C, greeting: Greeting, place: Option<OwnedSemaphorePermit>) -> Self {
-        Gather { connection, gave_way: None, in_vain: 0, at_once: 0, greeting, _place: place }
+    pub(crate) fn new(connection: C, greeting: Greeting) -> Self {
+        Gather { connection, gave_way: None, in_vain: 0, at_once: 0, greeting }
     }
 
     /// Ready when it is time to write. A task that wakes itself goes to the end of the line.
@@ -121,7 +118,7 @@ mod tests {
         let whole = "GET /healthz HTTP/1.1\r\n\r\n";
         for (first, seconds) in [("", 30), ("PRI * HTTP/2.0", 30), (whole, 90)] {
             let (near, mut far) = duplex(64);
-            let mut near = Gather::new(near, Greeting::within(Duration::from_secs(30)), None);
+            let mut near = Gather::new(near, Greeting::within(Duration::from_secs(30)));
             let began = tokio::time::Instant::now();
             far.write_all(first.as_bytes()).await.expect("written");
             let mut read = vec![0; first.len()];
@@ -135,7 +132,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_gives_signs_of_life_stays() {
         let (near, mut far) = duplex(64);
-        let mut near = Gather::new(near, Greeting::within(Duration::from_secs(30)), None);
+        let mut near = Gather::new(near, Greeting::within(Duration::from_secs(30)));
         far.write_all(&[1; 24]).await.expect("written");
         near.read_exact(&mut [0; 24]).await.expect("read");
         for _ in 0..10 {
@@ -151,7 +148,7 @@ mod tests {
     #[tokio::test]
     async fn a_small_write_lets_other_tasks_go_first_and_a_large_one_does_not() {
         let (near, mut far) = duplex(2 * ENOUGH_BYTES);
-        let mut near = Gather::new(near, patient(), None);
+        let mut near = Gather::new(near, patient());
         let large = vec![1; ENOUGH_BYTES];
         for (bytes, turns) in [(&b"small"[..], 2), (&large, 1), (b"more", 2)] {
             let mut polls = 0;
@@ -176,7 +173,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_is_alone_stops_giving_way_until_it_is_not() {
-        let mut gather = Gather::new(tokio::io::empty(), patient(), None);
+        let mut gather = Gather::new(tokio::io::empty(), patient());
         for _ in 0..IN_VAIN_MAX {
             assert_eq!(polls(&mut gather, 0), 2);
         }

@@ -12,14 +12,24 @@ use serde_json::json;
 use tonic::Status;
 
 use crate::context::Context;
-use crate::health;
-use crate::metrics::{Format, Observed};
+use crate::{health, scrape};
 
+/// What is served next to gRPC.
 pub(crate) fn routes(ctx: Arc<Context>) -> Router {
     Router::new()
         .route("/healthz", get(async || "ok"))
         .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(scrape::restricted))
+        .with_state(ctx)
+}
+
+/// What is served on the listener for metrics.
+pub(crate) fn metrics_routes(ctx: Arc<Context>) -> Router {
+    Router::new()
+        .route("/healthz", get(async || "ok"))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(scrape::open))
+        .fallback(unknown)
         .with_state(ctx)
 }
 
@@ -27,20 +37,6 @@ async fn ready(State(ctx): State<Arc<Context>>) -> Response {
     match health::unready(&ctx) {
         Some(reason) => refusal(StatusCode::SERVICE_UNAVAILABLE, reason),
         None => "ok".into_response(),
-    }
-}
-
-async fn metrics(State(ctx): State<Arc<Context>>, headers: HeaderMap) -> Response {
-    let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let format = Format::asked_for(&accept.collect::<Vec<_>>().join(","));
-    let dropped = ctx.trace.as_ref().map_or(0, |trace| trace.dropped());
-    let observed = Observed::of(&ctx.engine, &ctx.open_sessions, dropped).await;
-    match ctx.metrics.encode(observed, ctx.plans.as_ref().map(|plans| &*plans.metrics), format) {
-        Ok(text) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
-        Err(error) => {
-            tracing::error!(%error, "metrics cannot be encoded");
-            refusal(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be encoded")
-        }
     }
 }
 
@@ -76,7 +72,7 @@ pub(crate) fn failed(code: tonic::Code) -> Response {
     }
 }
 
-fn refusal(status: StatusCode, reason: &str) -> Response {
+pub(crate) fn refusal(status: StatusCode, reason: &str) -> Response {
     let body = json!({ "error": reason }).to_string();
     (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }

@@ -3,25 +3,31 @@
 use macp_auth::{Identity, Modes, Presented, Resolution};
 use macp_kernel::{Caller, Credential, ProfileSetting, Scope};
 use macp_plan::executor::AgentLimits;
-use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
+use tonic::Extensions;
+use tonic::codegen::http::{HeaderMap, HeaderValue};
 
 use crate::PlanSettings;
 use crate::access::Access;
+use crate::connections::Connection;
 use crate::context::Context;
 
 const AUTHORIZATION: &str = "authorization";
 const TOKEN: &str = "x-macp-token";
 const BEARER: &str = "Bearer ";
 
-/// The caller behind a request's metadata. A credential that is presented but malformed is refused, never ignored.
-pub(crate) async fn access(ctx: &Context, metadata: &MetadataMap) -> Access {
-    let access = match presented(metadata) {
+/// Returns the caller behind a request's headers. A credential that is presented but malformed is refused, never ignored.
+pub(crate) async fn access(ctx: &Context, headers: &HeaderMap, connection: &Connection) -> Access {
+    let unidentified = |credential| unidentified(credential, connection);
+    let access = match presented(headers) {
         Err(reason) => unidentified(Credential::Refused(reason.to_owned())),
         Ok(presented) => match ctx.authenticator.resolve(presented).await {
             Resolution::Identity(identity) if reserved(ctx) == Some(identity.sender.as_str()) => {
                 unidentified(Credential::Refused("this name belongs to the runtime itself".to_owned()))
             }
-            Resolution::Identity(identity) => identified(&identity),
+            Resolution::Identity(identity) => {
+                connection.identify();
+                identified(&identity, connection)
+            }
             Resolution::Absent => unidentified(Credential::Absent),
             Resolution::Refused(refusal) => {
                 tracing::debug!(reason = refusal.label(), "credential refused");
@@ -34,6 +40,11 @@ pub(crate) async fn access(ctx: &Context, metadata: &MetadataMap) -> Access {
         standard_only: ctx.engine.limits().profile == ProfileSetting::Standard,
         ..access
     }
+}
+
+/// Returns the caller whom the front found behind a request.
+pub(crate) fn of_request(extensions: &Extensions) -> Access {
+    extensions.get::<Access>().cloned().expect("calls reach a service through the front, which adds their caller")
 }
 
 /// The name under which the runtime reports runs: nobody else may speak under it.
@@ -65,7 +76,7 @@ pub(crate) fn warn_of_open_scopes(ctx: &Context) {
     }
 }
 
-fn identified(identity: &Identity) -> Access {
+fn identified(identity: &Identity, connection: &Connection) -> Access {
     let scope = Scope {
         modes: match &identity.allowed_modes {
             Modes::All => None,
@@ -84,10 +95,12 @@ fn identified(identity: &Identity) -> Access {
         administrator: identity.can_manage_mode_registry,
         may_repeat: identity.may_repeat,
         open_sessions_max: identity.max_open_sessions,
+        connection: connection.number,
+        memory: connection.replies.of_caller(Some(&identity.sender)),
     }
 }
 
-fn unidentified(credential: Credential) -> Access {
+fn unidentified(credential: Credential, connection: &Connection) -> Access {
     Access {
         caller: Caller { credential, ..Caller::default() },
         authenticated: false,
@@ -97,18 +110,20 @@ fn unidentified(credential: Credential) -> Access {
         administrator: false,
         may_repeat: false,
         open_sessions_max: None,
+        connection: connection.number,
+        memory: connection.replies.of_caller(None),
     }
 }
 
-fn presented(metadata: &MetadataMap) -> Result<Presented<'_>, &'static str> {
-    if let Some(value) = sole(metadata, AUTHORIZATION)? {
+fn presented(headers: &HeaderMap) -> Result<Presented<'_>, &'static str> {
+    if let Some(value) = sole(headers, AUTHORIZATION)? {
         return match value.strip_prefix(BEARER).map(str::trim) {
             None => Err("the authorization header is not of the form `Bearer <token>`"),
             Some("") => Err("the bearer token is empty"),
             Some(token) => Ok(Presented::Bearer(token)),
         };
     }
-    match sole(metadata, TOKEN)?.map(str::trim) {
+    match sole(headers, TOKEN)?.map(str::trim) {
         None => Ok(Presented::Absent),
         Some("") => Err("the x-macp-token header is empty"),
         Some(token) => Ok(Presented::Token(token)),
@@ -116,9 +131,9 @@ fn presented(metadata: &MetadataMap) -> Result<Presented<'_>, &'static str> {
 }
 
 /// A header that may be there once.
-fn sole<'a>(metadata: &'a MetadataMap, name: &'static str) -> Result<Option<&'a str>, &'static str> {
-    let mut values = metadata.get_all(name).iter();
-    let Some(value): Option<&MetadataValue<Ascii>> = values.next() else {
+fn sole<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, &'static str> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value): Option<&HeaderValue> = values.next() else {
         return Ok(None);
     };
     if values.next().is_some() {
@@ -132,11 +147,11 @@ mod tests {
     use super::*;
 
     fn check(headers: &[(&'static str, &'static str)], expected: Result<Option<&str>, ()>) {
-        let mut metadata = MetadataMap::new();
+        let mut map = HeaderMap::new();
         for (name, value) in headers {
-            metadata.append(*name, MetadataValue::try_from(value.as_bytes()).expect("a header value"));
+            map.append(*name, HeaderValue::from_bytes(value.as_bytes()).expect("a header value"));
         }
-        let found = match presented(&metadata) {
+        let found = match presented(&map) {
             Ok(Presented::Absent) => Ok(None),
             Ok(Presented::Bearer(token) | Presented::Token(token)) => Ok(Some(token.to_owned())),
             Err(_) => Err(()),

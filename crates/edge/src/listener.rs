@@ -9,11 +9,11 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::Sleep;
 use tokio_stream::Stream;
 use tonic::transport::server::TcpIncoming;
 
+use crate::connections::{Admitted, Connections, Full};
 use crate::gather::Gather;
 use crate::greeting::{Greeting, PATIENCE};
 
@@ -37,49 +37,67 @@ pub(crate) fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// How often it is told that connections are refused. A line for each would bury everything else.
-const TOLD_EVERY: Duration = Duration::from_secs(10);
+/// How often refused connections are logged. A line for each would bury everything else.
+const LOGGED_EVERY: Duration = Duration::from_secs(10);
 
-/// Connections as they come in. An accept that fails is logged and tried again, never the end. One too many is closed
-/// at once: each costs memory before anyone knows whose it is.
+/// Connections as they come in, each with its place among all.
+///
+/// An accept that fails is logged and tried again, never the end. A connection that is not admitted is closed at once:
+/// each costs memory before its caller is known.
 #[derive(Debug)]
-pub(crate) struct Connections {
+pub(crate) struct Accepting {
     incoming: TcpIncoming,
     pause: Option<Pin<Box<Sleep>>>,
-    places: Arc<Semaphore>,
-    connections_max: usize,
+    connections: Arc<Connections>,
     refused: Refused,
 }
 
-/// Connections refused since it was last told.
+/// Connections refused since they were last logged.
 #[derive(Debug, Default)]
 struct Refused {
     count: u64,
-    told: Option<Instant>,
+    logged: Option<Instant>,
 }
 
 impl Refused {
-    /// Counts one; how many there are to tell of, when it is time.
+    /// Counts one. Returns how many to log, when it is time.
     fn count(&mut self, now: Instant) -> Option<u64> {
         self.count += 1;
-        let due = self.told.is_none_or(|told| now.duration_since(told) >= TOLD_EVERY);
+        let due = self.logged.is_none_or(|logged| now.duration_since(logged) >= LOGGED_EVERY);
         due.then(|| {
-            self.told = Some(now);
+            self.logged = Some(now);
             std::mem::take(&mut self.count)
         })
     }
 }
 
-impl Connections {
-    pub(crate) fn new(listener: TcpListener, connections_max: usize) -> Self {
+impl Accepting {
+    pub(crate) fn new(listener: TcpListener, connections: Arc<Connections>) -> Self {
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(KEEPALIVE));
-        let places = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
-        Connections { incoming, pause: None, places, connections_max, refused: Refused::default() }
+        Accepting { incoming, pause: None, connections, refused: Refused::default() }
+    }
+
+    /// Admits a connection. One whose peer is gone already has no address, and is dropped like one that is refused.
+    fn admit(&mut self, stream: &TcpStream) -> Option<Admitted> {
+        let peer = stream.peer_addr().ok()?;
+        match self.connections.admit(peer) {
+            Ok(admitted) => Some(admitted),
+            Err(full) => {
+                if let Some(refused) = self.refused.count(Instant::now()) {
+                    let reason = match full {
+                        Full::All => "max_connections are open, and none of them is idle without a credential",
+                        Full::Network => "one address has max_connections_per_address without a credential",
+                    };
+                    tracing::warn!(refused, %peer, reason, "connections are refused");
+                }
+                None
+            }
+        }
     }
 }
 
-impl Stream for Connections {
-    type Item = Gather<TcpStream>;
+impl Stream for Accepting {
+    type Item = (Gather<TcpStream>, Admitted);
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
@@ -88,18 +106,9 @@ impl Stream for Connections {
                 self.pause = None;
             }
             match std::task::ready!(Pin::new(&mut self.incoming).poll_next(cx)) {
-                Some(Ok(connection)) => {
-                    if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
-                        return Poll::Ready(Some(Gather::new(connection, Greeting::within(PATIENCE), Some(place))));
-                    }
-                    drop(connection);
-                    if let Some(refused) = self.refused.count(Instant::now()) {
-                        let connections_max = self.connections_max;
-                        tracing::warn!(
-                            refused,
-                            connections_max,
-                            "connections are refused: there are as many as may be"
-                        );
+                Some(Ok(stream)) => {
+                    if let Some(admitted) = self.admit(&stream) {
+                        return Poll::Ready(Some((Gather::new(stream, Greeting::within(PATIENCE)), admitted)));
                     }
                 }
                 Some(Err(error)) => {
@@ -117,12 +126,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_told_of_together() {
+    fn refused_connections_are_logged_together() {
         let mut refused = Refused::default();
         let began = Instant::now();
         assert_eq!(refused.count(began), Some(1), "the first at once");
         assert_eq!(refused.count(began), None);
-        assert_eq!(refused.count(began + TOLD_EVERY / 2), None);
-        assert_eq!(refused.count(began + TOLD_EVERY), Some(3));
+        assert_eq!(refused.count(began + LOGGED_EVERY / 2), None);
+        assert_eq!(refused.count(began + LOGGED_EVERY), Some(3));
     }
 }

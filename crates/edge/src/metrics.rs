@@ -15,11 +15,12 @@ use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::context::Context;
 use crate::plan_metrics::PlanMetrics;
 
 const PREFIX: &str = "macp";
@@ -156,6 +157,26 @@ impl EncodeLabelValue for CodeValue {
     }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CredentialLabel {
+    credential: CredentialValue,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum CredentialValue {
+    Valid,
+    None,
+}
+
+impl EncodeLabelValue for CredentialValue {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
+        encoder.write_str(match self {
+            CredentialValue::Valid => "valid",
+            CredentialValue::None => "none",
+        })
+    }
+}
+
 /// What happens at the doors and in the engine, counted.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -178,6 +199,10 @@ pub(crate) struct Observed {
     /// None when the store could not say.
     pub(crate) sessions_open: Option<u64>,
     pub(crate) trace_records_dropped: u64,
+    /// Bytes of replies for callers with a valid credential, and for all others.
+    pub(crate) reply_bytes: [usize; 2],
+    /// Connections with a valid credential, and all others.
+    pub(crate) connections: [usize; 2],
 }
 
 /// How many sessions are open, counted at most once in a while: anyone may scrape, and counting reads the index.
@@ -322,19 +347,35 @@ impl Observed {
             let open = ConstGauge::new(i64::try_from(open).unwrap_or(i64::MAX));
             registry.register("sessions_open", "Sessions that have not ended", open);
         }
+        let by_credential = |counts: [usize; 2]| {
+            let family = Family::<CredentialLabel, Gauge>::default();
+            for (credential, count) in [(CredentialValue::Valid, counts[0]), (CredentialValue::None, counts[1])] {
+                let count = i64::try_from(count).unwrap_or(i64::MAX);
+                family.get_or_create(&CredentialLabel { credential }).set(count);
+            }
+            family
+        };
+        let help = "Bytes of replies in memory that are not yet written to their sockets";
+        registry.register_with_unit("replies_unwritten", help, Unit::Bytes, by_credential(self.reply_bytes));
+        let help = "Open connections, by whether a valid credential was presented on them";
+        registry.register("connections_open", help, by_credential(self.connections));
         let help = "Trace records that were lost because they could not be written fast enough, or are larger than a file may be";
         registry.register("trace_records_dropped", help, ConstCounter::new(self.trace_records_dropped));
         registry
     }
 
     /// Asks the engine and its store. A store that cannot say how many sessions are open is left out.
-    pub(crate) async fn of(engine: &Engine, open: &OpenSessions, trace_records_dropped: u64) -> Self {
-        let sessions_open = open.count(engine).await;
+    pub(crate) async fn of(ctx: &Context) -> Self {
+        let engine = &ctx.engine;
+        let sessions_open = ctx.open_sessions.count(engine).await;
+        let (identified, strangers) = ctx.reply_memory.used();
         Observed {
             requests_in_flight: engine.requests_in_flight(),
             sessions_resident: engine.resident_sessions(),
             sessions_open,
-            trace_records_dropped,
+            trace_records_dropped: ctx.trace.as_ref().map_or(0, |trace| trace.dropped()),
+            reply_bytes: [identified, strangers],
+            connections: ctx.connections.count(),
         }
     }
 }
@@ -367,8 +408,14 @@ mod tests {
         metrics.rejected(Code::SessionNotOpen);
         metrics.committed(3, Duration::from_millis(2), false);
         drop(metrics.time(Rpc::Send));
-        let observed =
-            Observed { requests_in_flight: 4, sessions_resident: 5, sessions_open: Some(6), trace_records_dropped: 7 };
+        let observed = Observed {
+            requests_in_flight: 4,
+            sessions_resident: 5,
+            sessions_open: Some(6),
+            trace_records_dropped: 7,
+            reply_bytes: [8, 9],
+            connections: [10, 11],
+        };
         let text = metrics.encode(observed, None, Format::OpenMetrics).expect("text can be written");
         for line in [
             "macp_build_info{version=\"1.2.3\"} 1",
@@ -381,6 +428,9 @@ mod tests {
             "macp_requests_in_flight 4",
             "macp_sessions_resident 5",
             "macp_sessions_open 6",
+            "macp_replies_unwritten_bytes{credential=\"valid\"} 8",
+            "macp_replies_unwritten_bytes{credential=\"none\"} 9",
+            "macp_connections_open{credential=\"none\"} 11",
             "macp_trace_records_dropped_total 7",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in:\n{text}");

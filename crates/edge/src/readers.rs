@@ -1,53 +1,99 @@
-//! Leave to read at length: for so many at a time, and for one caller only a part of them, so that nobody waits because
-//! someone else asked for everything at once.
+//! Turns to read: so many at a time, for one caller only a part of them, and a bounded queue behind.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use macp_wire::codes::Code;
 use smol_str::SmolStr;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::Status;
 
-/// Callers remembered before those are forgotten who read nothing and wait for nothing.
+use crate::access::Access;
+use crate::status;
+
+/// Callers remembered before those that neither read nor wait are forgotten.
 const CALLERS_MAX: usize = 1_024;
 
 #[derive(Debug)]
 pub(crate) struct Readers {
     all: Arc<Semaphore>,
-    callers: Mutex<HashMap<SmolStr, Arc<Semaphore>>>,
+    callers: Mutex<HashMap<Caller, Arc<Share>>>,
     per_caller: usize,
+    waiting_max: usize,
 }
 
-/// Leave to read, until it is dropped.
+/// Whose turn it is. Callers without a name are told apart by their connections.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Caller {
+    Named(SmolStr),
+    Connection(u64),
+}
+
+/// What one caller may do at once.
 #[derive(Debug)]
-pub(crate) struct Leave {
+struct Share {
+    turns: Arc<Semaphore>,
+    /// Reads that have begun to wait, those being read included.
+    queued: AtomicUsize,
+}
+
+/// A turn to read, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn {
     _shared: OwnedSemaphorePermit,
-    _own: Option<OwnedSemaphorePermit>,
+    _own: OwnedSemaphorePermit,
+    _queued: Queued,
+}
+
+/// Counts a read of a caller until it is dropped.
+#[derive(Debug)]
+struct Queued(Arc<Share>);
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.0.queued.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Readers {
-    /// Each caller gets a quarter, and at least one.
-    pub(crate) fn new(at_once: usize) -> Self {
-        Readers { all: Arc::new(Semaphore::new(at_once)), callers: Mutex::default(), per_caller: at_once.div_ceil(4) }
+    /// Each caller gets a quarter of the turns, at least one, and a queue of so many reads.
+    pub(crate) fn new(at_once: usize, waiting_max: usize) -> Self {
+        let per_caller = at_once.div_ceil(4);
+        Readers { all: Arc::new(Semaphore::new(at_once)), callers: Mutex::default(), per_caller, waiting_max }
     }
 
-    /// Waits while too many read, or this caller reads too much. Nobody by name is nobody's share.
-    pub(crate) async fn enter(&self, caller: Option<&str>) -> Leave {
-        // The own share first: whoever waits for it holds nothing others could use.
-        let own = match caller {
-            Some(caller) => Some(acquire(self.share(caller)).await),
-            None => None,
-        };
-        Leave { _shared: acquire(Arc::clone(&self.all)).await, _own: own }
+    /// Waits for a turn. Refused only when the caller has too many reads waiting already.
+    pub(crate) async fn enter(&self, access: &Access) -> Result<Turn, Status> {
+        self.enter_as(match access.identity() {
+            Some(identity) => Caller::Named(identity.into()),
+            None => Caller::Connection(access.connection),
+        })
+        .await
     }
 
-    fn share(&self, caller: &str) -> Arc<Semaphore> {
+    async fn enter_as(&self, caller: Caller) -> Result<Turn, Status> {
+        let share = self.share(caller);
+        let queued = share.queued.fetch_add(1, Ordering::Relaxed);
+        let counted = Queued(Arc::clone(&share));
+        if queued >= self.waiting_max.saturating_add(self.per_caller) {
+            let text = format!("{queued} reads of this caller are waiting already; retry when some have ended");
+            return Err(status::coded(Code::RateLimited, text));
+        }
+        // The caller's own share first: what waits for it takes no turn that others could use, and at the shared queue
+        // no caller has more than its share. So turns go around.
+        let own = acquire(Arc::clone(&share.turns)).await;
+        Ok(Turn { _shared: acquire(Arc::clone(&self.all)).await, _own: own, _queued: counted })
+    }
+
+    fn share(&self, caller: Caller) -> Arc<Share> {
         let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
-        if callers.len() >= CALLERS_MAX && !callers.contains_key(caller) {
-            // Whoever reads or waits holds the share as well, and of those there are no more than requests.
+        if callers.len() >= CALLERS_MAX && !callers.contains_key(&caller) {
+            // Each read holds the share as well, and there are no more of those than requests.
             callers.retain(|_, share| Arc::strong_count(share) > 1);
         }
-        let share = callers.entry(caller.into()).or_insert_with(|| Arc::new(Semaphore::new(self.per_caller)));
-        Arc::clone(share)
+        let new = || Arc::new(Share { turns: Arc::new(Semaphore::new(self.per_caller)), queued: AtomicUsize::new(0) });
+        Arc::clone(callers.entry(caller).or_insert_with(new))
     }
 }
 
@@ -63,12 +109,16 @@ mod tests {
 
     use super::*;
 
-    /// Leave, if there is any at once.
-    async fn at_once(readers: &Readers, caller: Option<&str>) -> Option<Leave> {
-        let mut entering = pin!(readers.enter(caller));
+    fn named(name: &str) -> Caller {
+        Caller::Named(name.into())
+    }
+
+    /// A turn, if there is one at once.
+    async fn at_once(readers: &Readers, caller: Caller) -> Option<Turn> {
+        let mut entering = pin!(readers.enter_as(caller));
         poll_fn(|cx| {
             Poll::Ready(match entering.as_mut().poll(cx) {
-                Poll::Ready(leave) => Some(leave),
+                Poll::Ready(turn) => Some(turn.expect("not refused")),
                 Poll::Pending => None,
             })
         })
@@ -76,39 +126,58 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_caller_leaves_room_for_others() {
-        let readers = Readers::new(8);
+    async fn one_caller_leaves_turns_for_others() {
+        let readers = Readers::new(8, usize::MAX);
         let mut alice = Vec::new();
-        while let Some(leave) = at_once(&readers, Some("alice")).await {
-            alice.push(leave);
+        while let Some(turn) = at_once(&readers, named("alice")).await {
+            alice.push(turn);
         }
         assert_eq!(alice.len(), 2);
-        let bob = at_once(&readers, Some("bob")).await.expect("bob has a share of his own");
+        let bob = at_once(&readers, named("bob")).await.expect("bob has a share of his own");
+        let stranger = at_once(&readers, Caller::Connection(1)).await.expect("so has a connection without a caller");
         alice.pop();
-        assert!(at_once(&readers, Some("alice")).await.is_some(), "what is given back can be had again");
-        drop(bob);
+        assert!(at_once(&readers, named("alice")).await.is_some(), "what is released can be had again");
+        drop((bob, stranger));
     }
 
     #[tokio::test]
     async fn all_together_are_bounded() {
-        let readers = Readers::new(8);
-        let mut leaves = Vec::new();
+        let readers = Readers::new(8, usize::MAX);
+        let mut turns = Vec::new();
         for number in 0..20 {
-            leaves.extend(at_once(&readers, Some(&number.to_string())).await);
-            leaves.extend(at_once(&readers, None).await);
+            turns.extend(at_once(&readers, named(&number.to_string())).await);
+            turns.extend(at_once(&readers, Caller::Connection(number)).await);
         }
-        assert_eq!(leaves.len(), 8);
+        assert_eq!(turns.len(), 8);
     }
 
     #[tokio::test]
-    async fn callers_who_read_nothing_are_forgotten() {
-        let readers = Readers::new(8);
-        let kept = [at_once(&readers, Some("alice")).await, at_once(&readers, Some("alice")).await];
+    async fn a_read_beyond_the_queue_of_its_caller_is_refused() {
+        let readers = Readers::new(4, 2);
+        let turn = at_once(&readers, named("alice")).await.expect("the first");
+        let mut waiting = [pin!(readers.enter_as(named("alice"))), pin!(readers.enter_as(named("alice")))];
+        for waiting in &mut waiting {
+            let is_pending = poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending())).await;
+            assert!(is_pending);
+        }
+        let status = readers.enter_as(named("alice")).await.expect_err("two wait already");
+        assert_eq!(status.metadata().get(status::ERROR_CODE).expect("a code"), "RATE_LIMITED");
+        assert!(at_once(&readers, named("bob")).await.is_some());
+        drop(turn);
+        for waiting in waiting {
+            drop(waiting.await.expect("its turn"));
+        }
+    }
+
+    #[tokio::test]
+    async fn callers_without_a_read_are_forgotten() {
+        let readers = Readers::new(8, usize::MAX);
+        let turns = [at_once(&readers, named("alice")).await, at_once(&readers, named("alice")).await];
         for number in 0..2 * CALLERS_MAX {
-            drop(at_once(&readers, Some(&number.to_string())).await);
+            drop(at_once(&readers, named(&number.to_string())).await);
         }
         assert!(readers.callers.lock().expect("not poisoned").len() <= CALLERS_MAX);
-        assert!(at_once(&readers, Some("alice")).await.is_none(), "a share in use is not given twice");
-        drop(kept);
+        assert!(at_once(&readers, named("alice")).await.is_none(), "a share in use is not given twice");
+        drop(turns);
     }
 }

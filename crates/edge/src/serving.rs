@@ -1,64 +1,81 @@
 //! Serves every connection until the drain, and those that are open to their end.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt as _;
 
-use crate::connection;
+use crate::connection::{self, Bounds};
+use crate::connections::{Admitted, Connection};
 use crate::drain::Drain;
 use crate::front::Front;
-use crate::listener::Connections;
+use crate::listener::Accepting;
 use crate::tls::Handshake;
 
 /// Accepts until the drain begins, then waits for the connections that are open. To drop it cuts them off.
 pub(crate) async fn serve(
-    mut connections: Connections,
+    mut accepting: Accepting,
     handshake: Option<Handshake>,
     front: Arc<Front>,
-    streams_max: u32,
+    bounds: Bounds,
     drain: Drain,
 ) {
     let handshake = handshake.map(Arc::new);
     let mut open = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = connections.next() => {
-                let Some(connection) = accepted else {
+            accepted = accepting.next() => {
+                let Some((stream, admitted)) = accepted else {
                     break;
                 };
                 let (front, drain) = (Arc::clone(&front), drain.clone());
                 match &handshake {
-                    None => open.spawn(connection::run(connection, front, streams_max, drain)),
+                    None => open.spawn(run(stream, admitted, front, bounds, drain)),
                     Some(handshake) => {
                         let handshake = Arc::clone(handshake);
                         open.spawn(async move {
                             let shaken = tokio::select! {
-                                shaken = handshake.shake(connection) => shaken,
+                                shaken = handshake.shake(stream) => shaken,
                                 // There is no call to finish on it.
                                 () = drain.begun() => return,
+                                () = closing(&admitted.connection) => return,
                             };
                             match shaken {
-                                Ok(connection) => connection::run(connection, front, streams_max, drain).await,
+                                Ok(stream) => run(stream, admitted, front, bounds, drain).await,
                                 Err(error) => tracing::debug!(%error, "a handshake of TLS failed"),
                             }
                         })
                     }
                 };
             }
-            Some(ended) = open.join_next() => told(ended),
+            Some(ended) = open.join_next() => log_panic(ended),
             () = drain.begun() => break,
         }
     }
-    // Nobody connects to a server that goes down.
-    drop(connections);
+    // New connections are refused by the operating system from here on.
+    drop(accepting);
     while let Some(ended) = open.join_next().await {
-        told(ended);
+        log_panic(ended);
     }
 }
 
-fn told(ended: Result<(), tokio::task::JoinError>) {
+/// Serves one connection, which keeps its place among all until it ends.
+async fn run<C>(stream: C, admitted: Admitted, front: Arc<Front>, bounds: Bounds, drain: Drain)
+where
+    C: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
+{
+    connection::run(stream, Arc::clone(&admitted.connection), front, bounds, drain).await;
+}
+
+/// Waits until a connection must close for a new one.
+async fn closing(connection: &Connection) {
+    poll_fn(|cx| if connection.poll_closing(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
+}
+
+fn log_panic(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended {
-        tracing::error!(%error, "a connection failed in a way it should not");
+        tracing::error!(%error, "the task of a connection panicked");
     }
 }

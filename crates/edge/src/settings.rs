@@ -32,10 +32,20 @@ pub struct Settings {
     pub list_page_size_default: usize,
     /// Most sessions or entries on a page, whatever the client asks for.
     pub list_page_size_max: usize,
-    /// Connections there may be at once; more are closed as they come.
+    /// Where metrics are served without a credential, over plain HTTP.
+    pub metrics_listen: Option<SocketAddr>,
+    /// Connections there may be at once. Beyond it idle ones without a credential are closed, then new ones refused.
     pub connections_max: usize,
+    /// Connections of one address (of IPv6: one /64) without a valid credential; none is the default of the kind of server.
+    pub connections_per_address_max: Option<usize>,
     /// HTTP/2 streams one connection may have open at once.
     pub streams_per_connection_max: u32,
+    /// Bytes of replies that are not yet written to their sockets, over all connections.
+    pub reply_bytes_max: usize,
+    /// How long 64 KiB of a reply may wait for a client that does not read them.
+    pub unread_reply_timeout: Duration,
+    /// Reads of one caller that may wait for their turn; none is the default of the kind of server.
+    pub waiting_reads_max: Option<usize>,
     /// How long a unary call may take.
     pub request_timeout: Duration,
     /// How long a refusal waits to learn how its session stands, where that was not asked.
@@ -122,6 +132,27 @@ pub struct Reloadable {
     pub keys: macp_archive::Keys,
 }
 
+/// Reads of one caller that may wait where callers are known, and nothing else is set.
+const WAITING_READS_MAX: usize = 1_024;
+
+/// The part of all connections that one address may have without a valid credential, where nothing else is set.
+const ADDRESS_PART: usize = 4;
+
+impl Settings {
+    /// Returns how many reads of one caller may wait. In local development there is no limit unless one is set.
+    pub(crate) fn waiting_reads_max(&self, callers_are_known: bool) -> usize {
+        let default = if callers_are_known { WAITING_READS_MAX } else { usize::MAX };
+        self.waiting_reads_max.unwrap_or(default)
+    }
+
+    /// Returns how many connections without a valid credential one address may have. In local development all clients
+    /// have the same address, so that there is no limit unless one is set.
+    pub(crate) fn connections_per_address_max(&self, callers_are_known: bool) -> usize {
+        let default = if callers_are_known { self.connections_max.div_ceil(ADDRESS_PART) } else { usize::MAX };
+        self.connections_per_address_max.unwrap_or(default)
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Settings {
@@ -134,8 +165,13 @@ impl Default for Settings {
             message_limit_per_minute: None,
             list_page_size_default: 100,
             list_page_size_max: 1000,
+            metrics_listen: None,
             connections_max: 4_096,
+            connections_per_address_max: None,
             streams_per_connection_max: 1024,
+            reply_bytes_max: 256 * 1024 * 1024,
+            unread_reply_timeout: Duration::from_secs(30),
+            waiting_reads_max: None,
             request_timeout: Duration::from_secs(30),
             // Well before whoever met overload may come again.
             state_patience: Duration::from_millis(50),

@@ -12,22 +12,35 @@ use macp_engine::{Engine, Registry, RegistryError};
 use macp_kernel::policy::Policy;
 use macp_ledger::{Failure, Store};
 use macp_rpc::{history, plan, runtime};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 
+use crate::connection::Bounds;
+use crate::connections::{ConnectionLimits, Connections};
 use crate::context::Context;
 use crate::front::{Front, Services};
 use crate::history::History;
 use crate::inflow::Inflow;
-use crate::listener::{self, Connections};
+use crate::listener::{self, Accepting};
 use crate::metrics::Metrics;
 use crate::observer::Observer;
 use crate::plan::{DECODE_BYTES_MAX as PLAN_DECODE_BYTES_MAX, Plan, Plans};
+use crate::replies::ReplyMemory;
 use crate::runtime::{DECODE_SLACK_BYTES, Runtime};
 use crate::settings::OperatorPolicy;
 use crate::tls::{Handshake, TlsError};
 use crate::{Reloadable, Settings, health, http, identity, serving};
+
+/// Connections to the listener for metrics.
+const METRICS_CONNECTIONS_MAX: usize = 64;
+
+/// Memory of its replies.
+const METRICS_REPLY_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// Longest request there: none has a body.
+const METRICS_REQUEST_BYTES_MAX: usize = 0;
 
 /// Longest question about the services, in bytes. Anyone may ask, before anything is known of the caller.
 const REFLECTION_DECODE_BYTES_MAX: usize = 16 * 1024;
@@ -74,7 +87,9 @@ pub struct Server {
     ctx: Arc<Context>,
     health: HealthReporter,
     local_addr: SocketAddr,
-    serving: JoinHandle<()>,
+    metrics_addr: Option<SocketAddr>,
+    /// One task for each listener.
+    serving: Vec<JoinHandle<()>>,
 }
 
 impl Server {
@@ -92,6 +107,10 @@ impl Server {
         let bind_error = |source| StartError::Bind { address, source };
         let listener = listener::bind(address).await.map_err(bind_error)?;
         let local_addr = listener.local_addr().map_err(bind_error)?;
+        let metrics_listener = match settings.metrics_listen {
+            Some(address) => Some(bind_metrics(address).await?),
+            None => None,
+        };
 
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
         let trace = open_trace(&settings)?;
@@ -100,7 +119,8 @@ impl Server {
         let registry = Registry::open(Arc::clone(&store))?;
         register(&registry, &settings.policies)?;
         let engine = Engine::start(store, options, Arc::new(observer)).map_err(StartError::Engine)?;
-        let plans = settings.plans.as_ref().map(|plans| Plans::open(plans, &engine)).transpose()?;
+        let waiting_reads_max = settings.waiting_reads_max(authenticator.is_configured());
+        let plans = settings.plans.as_ref().map(|plans| Plans::open(plans, &engine, waiting_reads_max)).transpose()?;
         let ctx = Context::new(settings, engine, registry, authenticator, metrics, trace, plans);
 
         identity::warn_of_reserved(&ctx);
@@ -109,20 +129,40 @@ impl Server {
         health::serve(&health, ctx.plans.is_some()).await;
         let front = front(&ctx, &health)?;
         let drain = ctx.drain.clone();
-        let connections = Connections::new(listener, ctx.settings.connections_max);
+        let accepting = Accepting::new(listener, Arc::clone(&ctx.connections));
         let handshake = ctx.settings.tls.as_ref().map(Handshake::new).transpose()?;
-        let streams_max = ctx.settings.streams_per_connection_max;
-        let serving = tokio::spawn(serving::serve(connections, handshake, Arc::new(front), streams_max, drain));
+        let bounds = Bounds {
+            streams_max: ctx.settings.streams_per_connection_max,
+            reply_timeout: ctx.settings.unread_reply_timeout,
+        };
+        let mut metrics_addr = None;
+        let mut serving =
+            vec![tokio::spawn(serving::serve(accepting, handshake, Arc::new(front), bounds, drain.clone()))];
+        if let Some((listener, address)) = metrics_listener {
+            // Connections and memory of its own, so that callers of the port cannot keep a scrape out.
+            let limits = ConnectionLimits { all: METRICS_CONNECTIONS_MAX, per_network: usize::MAX };
+            let memory = Arc::new(ReplyMemory::new(METRICS_REPLY_BYTES_MAX));
+            let accepting = Accepting::new(listener, Connections::new(limits, memory));
+            let front = Arc::new(metrics_front(&ctx));
+            serving.push(tokio::spawn(serving::serve(accepting, None, front, bounds, drain)));
+            tracing::info!(%address, "serving metrics");
+            metrics_addr = Some(address);
+        }
         tokio::spawn(health::follow(Arc::clone(&ctx), health.clone()));
         if let Some(plans) = &ctx.plans {
             plans.begin();
         }
         tracing::info!(%local_addr, "serving");
-        Ok(Server { ctx, health, local_addr, serving })
+        Ok(Server { ctx, health, local_addr, metrics_addr, serving })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
+    }
+
+    /// Where metrics are served separately, if they are.
+    pub fn metrics_addr(&self) -> Option<SocketAddr> {
+        self.metrics_addr
     }
 
     /// Swaps what can change without a restart; those who watch the roots hear of it when they differ.
@@ -148,11 +188,12 @@ impl Server {
         health::warn(&health, ctx.plans.is_some()).await;
         ctx.drain.begin();
         health::forget(health).await;
-        let served = match tokio::time::timeout(timeout, &mut serving).await {
-            Ok(served) => served.map_err(ShutdownError::Task),
+        let all = futures_util::future::try_join_all(serving.iter_mut());
+        let served = match tokio::time::timeout(timeout, all).await {
+            Ok(served) => served.map(drop).map_err(ShutdownError::Task),
             Err(_elapsed) => {
                 tracing::warn!(?timeout, "connections were still open after the drain timeout");
-                serving.abort();
+                serving.iter().for_each(JoinHandle::abort);
                 Ok(())
             }
         };
@@ -216,6 +257,13 @@ fn open_trace(settings: &Settings) -> Result<Option<Arc<TraceWriter>>, StartErro
         .map_err(|source| StartError::Audit { path: audit.path.clone(), source })
 }
 
+async fn bind_metrics(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let bind_error = |source| StartError::Bind { address, source };
+    let listener = listener::bind(address).await.map_err(bind_error)?;
+    let address = listener.local_addr().map_err(bind_error)?;
+    Ok((listener, address))
+}
+
 /// Longest request that is decoded at all.
 fn decode_max(ctx: &Context) -> usize {
     let payload_max = usize::try_from(ctx.engine.limits().payload_bytes_max).unwrap_or(usize::MAX);
@@ -258,7 +306,15 @@ fn front(ctx: &Arc<Context>, health: &HealthReporter) -> Result<Front, StartErro
     }
     let services = services.routes().into_axum_router().route_layer(axum::middleware::from_fn(http::grpc_only));
     let router = services.fallback(http::unknown).merge(http::routes(Arc::clone(ctx)));
-    let services = Services::new(generated, Routes::from(router).prepare());
+    let services = Services::new(Some(generated), Routes::from(router).prepare());
     let inflow = Inflow::new(decode_max.max(PLAN_DECODE_BYTES_MAX));
     Ok(Front::new(runtime, inflow, decode_max, ctx.settings.request_timeout, services))
+}
+
+/// Everything that is served on the listener for metrics.
+fn metrics_front(ctx: &Arc<Context>) -> Front {
+    let router = http::metrics_routes(Arc::clone(ctx));
+    let services = Services::new(None, Routes::from(router).prepare());
+    let runtime = Runtime::new(Arc::clone(ctx));
+    Front::new(runtime, Inflow::new(METRICS_REQUEST_BYTES_MAX), 0, ctx.settings.request_timeout, services)
 }

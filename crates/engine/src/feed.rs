@@ -14,6 +14,7 @@ use tokio::sync::broadcast;
 
 use crate::Snapshot;
 use crate::live::{self, Live, Subscriber};
+use crate::live_memory::LiveMemory;
 use crate::watchers::Watchers;
 
 /// An accepted envelope on its way to a subscriber.
@@ -27,10 +28,10 @@ pub struct Delivery {
 
 impl Delivery {
     /// None for bookkeeping entries, which are never delivered.
-    pub(crate) fn from_entry(entry: Entry) -> Option<Delivery> {
+    pub(crate) fn from_entry(entry: Entry, hold: impl FnOnce(Vec<u8>) -> Bytes) -> Option<Delivery> {
         match entry.input {
             Some(entry::Input::Envelope(envelope)) => {
-                let envelope = envelope.encode_to_vec().into();
+                let envelope = hold(envelope.encode_to_vec());
                 Some(Delivery { sequence: entry.sequence, ordinal: entry.ordinal, envelope })
             }
             _ => None,
@@ -93,6 +94,7 @@ pub(crate) struct Feed {
     sessions: Mutex<HashMap<Arc<str>, Vec<Subscriber>>>,
     /// How many subscribers there are, so that the common case of none costs no lock.
     subscribers: AtomicUsize,
+    memory: Arc<LiveMemory>,
     lifecycle: Watchers<Lifecycle>,
     signals: Watchers<Signal>,
 }
@@ -102,6 +104,7 @@ impl Feed {
         Feed {
             sessions: Mutex::default(),
             subscribers: AtomicUsize::new(0),
+            memory: Arc::default(),
             lifecycle: Watchers::new(watcher_buffer),
             signals: Watchers::new(watcher_buffer),
         }
@@ -133,10 +136,11 @@ impl Feed {
             return;
         };
         let before = subscribers.len();
-        subscribers.retain(Subscriber::keeps_up);
+        let behind_max = self.memory.behind_max();
+        subscribers.retain(|subscriber| subscriber.keeps_up(behind_max));
         for record in records {
             let entry = record::open(&record.bytes).expect("the record was sealed by this process");
-            let Some(delivery) = Delivery::from_entry(entry) else {
+            let Some(delivery) = Delivery::from_entry(entry, |envelope| self.memory.hold(envelope)) else {
                 continue;
             };
             subscribers.retain(|subscriber| subscriber.deliver(&delivery));

@@ -12,9 +12,7 @@ use std::task::{Poll, Waker};
 use tokio::task::coop::cooperative;
 
 use crate::feed::Delivery;
-
-/// Bytes of envelopes a subscriber may fall behind; several of the largest there are.
-const BYTES_BEHIND_MAX: usize = 8 * 1024 * 1024;
+use crate::live_memory::BEHIND_MAX;
 
 /// Entries of one session a single commit may hold: what a shard takes before it hands over.
 const COMMIT_ENTRIES_MAX: usize = 2 * crate::driver::EVENTS_PER_FLUSH_MAX;
@@ -46,6 +44,13 @@ struct Queue {
     is_over: bool,
 }
 
+impl Queue {
+    fn clear(&mut self) {
+        self.deliveries.clear();
+        self.bytes = 0;
+    }
+}
+
 /// The two ends of a queue.
 pub(crate) fn connect(buffer: usize, neighbourhood: u64) -> (Subscriber, Live) {
     let queue = Arc::new(Mutex::default());
@@ -56,9 +61,14 @@ impl Subscriber {
     /// Whether the subscriber was close enough behind before the next commit. A commit may hold more entries than anyone
     /// may fall behind, and arrives in one go: nobody is slow for not having read what did not exist a moment ago. Only
     /// the bytes of a queue are bounded whatever came at once.
-    pub(crate) fn keeps_up(&self) -> bool {
+    pub(crate) fn keeps_up(&self, behind_max: usize) -> bool {
         let mut queue = lock(&self.queue);
         queue.has_lagged |= queue.deliveries.len() > self.buffer;
+        if queue.bytes > behind_max {
+            // Memory is short: what it did not take is freed at once.
+            queue.has_lagged = true;
+            queue.clear();
+        }
         !queue.has_lagged
     }
 
@@ -71,7 +81,7 @@ impl Subscriber {
         let bytes = queue.bytes.saturating_add(delivery.envelope.len());
         let count_max = self.buffer.saturating_add(COMMIT_ENTRIES_MAX);
         // One that is larger than all that anyone may be behind is delivered to whoever is not behind.
-        let fits = queue.bytes == 0 || bytes <= BYTES_BEHIND_MAX;
+        let fits = queue.bytes == 0 || bytes <= BEHIND_MAX;
         queue.has_lagged |= !fits || queue.deliveries.len() >= count_max;
         if queue.has_lagged {
             return false;
@@ -123,9 +133,7 @@ impl Live {
 
     /// Drops what has come so far.
     pub(crate) fn forget(&mut self) {
-        let mut queue = lock(&self.queue);
-        queue.deliveries.clear();
-        queue.bytes = 0;
+        lock(&self.queue).clear();
     }
 
     pub(crate) fn has_lagged(&self) -> bool {
@@ -179,10 +187,10 @@ mod tests {
     async fn who_falls_behind_gets_what_was_queued_and_then_the_reason() {
         let (subscriber, mut live) = connect(2, 0);
         for ordinal in 1..=3 {
-            assert!(subscriber.keeps_up());
+            assert!(subscriber.keeps_up(BEHIND_MAX));
             assert!(subscriber.deliver(&delivery(ordinal, 1)));
         }
-        assert!(!subscriber.keeps_up());
+        assert!(!subscriber.keeps_up(BEHIND_MAX));
         drop(subscriber);
         for ordinal in 1..=3 {
             assert_eq!(live.next().await.expect("queued").ordinal, ordinal);
@@ -193,12 +201,21 @@ mod tests {
     #[tokio::test]
     async fn a_queue_is_bounded_by_bytes_and_the_largest_envelope_still_goes_through_it() {
         let (subscriber, mut live) = connect(100, 0);
-        assert!(subscriber.deliver(&delivery(1, BYTES_BEHIND_MAX + 1)));
+        assert!(subscriber.deliver(&delivery(1, BEHIND_MAX + 1)));
         assert!(live.next().await.is_some());
-        assert!(subscriber.deliver(&delivery(2, BYTES_BEHIND_MAX)));
+        assert!(subscriber.deliver(&delivery(2, BEHIND_MAX)));
         assert!(!subscriber.deliver(&delivery(3, 1)));
         drop(subscriber);
         assert!(live.next().await.is_some() && live.next().await.is_none() && live.has_lagged());
+    }
+
+    #[tokio::test]
+    async fn a_subscriber_further_behind_than_memory_allows_is_freed_at_once() {
+        let (subscriber, mut live) = connect(100, 0);
+        assert!(subscriber.deliver(&delivery(1, 100)) && subscriber.keeps_up(100));
+        assert!(!subscriber.keeps_up(99));
+        drop(subscriber);
+        assert!(live.next().await.is_none() && live.has_lagged());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use macp_ledger::{Checker, Corruption, CorruptionKind, Failure, Head, Record, Store};
 use tokio::sync::Semaphore;
 use tokio::task::JoinError;
@@ -22,6 +23,12 @@ const PAGE_BYTES: usize = 1024 * 1024;
 /// Pages read at once for all subscribers together. A thousand who come back at the same time share these few threads
 /// and connections to the store, instead of having one made for each.
 pub(crate) const READS_MAX: usize = 4;
+
+/// Where the pages of histories count that subscribers catch up with.
+pub trait PageMemory: fmt::Debug + Send + Sync {
+    /// Waits until there is room for a page. It counts until the result is dropped.
+    fn reserve(&self, bytes: usize) -> Pin<Box<dyn Future<Output = Box<dyn Send>> + Send>>;
+}
 
 /// Why a subscription ended.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -52,6 +59,9 @@ pub struct Subscription {
     /// Stands at the last entry read from the history; none until the one to start after was found.
     checker: Option<Checker>,
     ready: VecDeque<Delivery>,
+    memory: Option<Arc<dyn PageMemory>>,
+    /// What counts for the deliveries that are ready.
+    page: Option<Box<dyn Send>>,
     live: Option<Live>,
     caught_up: bool,
     /// A page of the history being read.
@@ -63,6 +73,8 @@ struct Page {
     records: Vec<Record>,
     /// The end of the history as it was before the page was read.
     head: Option<Head>,
+    /// What counts for the page.
+    counted: Option<Box<dyn Send>>,
 }
 
 /// A read of the store that keeps its place in the line, whoever waits for it.
@@ -87,6 +99,8 @@ impl Subscription {
             neighbourhood: 0,
             checker: (after_ordinal == 0).then(Checker::new),
             ready: VecDeque::new(),
+            memory: None,
+            page: None,
             live: None,
             caught_up: false,
             reading: None,
@@ -100,10 +114,19 @@ impl Subscription {
         Subscription { neighbourhood, ..self }
     }
 
+    /// Counts the pages it reads, and reads none while there is no room for one.
+    #[must_use]
+    pub fn counted(self, memory: Arc<dyn PageMemory>) -> Self {
+        Subscription { memory: Some(memory), ..self }
+    }
+
     /// The next envelope. Waits while the session is quiet; ends only by an error.
     pub async fn next(&mut self) -> Result<Delivery, SubscriptionError> {
         loop {
             if let Some(delivery) = self.ready.pop_front() {
+                if self.ready.is_empty() {
+                    self.page = None;
+                }
                 return Ok(delivery);
             }
             if !self.caught_up {
@@ -132,7 +155,7 @@ impl Subscription {
     async fn catch_up(&mut self) -> Result<(), SubscriptionError> {
         // An ordinal never exceeds its sequence, so nothing wanted lies at or before the entry with that sequence.
         let after = self.checker.as_ref().map_or(self.after_ordinal.saturating_sub(1), Checker::sequence);
-        let Page { records, head } = self.page(after).await?;
+        let Page { records, head, counted } = self.next_page(after).await?;
         let end = head.as_ref().map_or(0, |head| head.sequence);
         if records.is_empty() && end > after {
             return Err(Corruption { sequence: after + 1, kind: CorruptionKind::Truncated { indexed: end } }.into());
@@ -151,9 +174,11 @@ impl Subscription {
         };
         for record in records {
             let entry = checker.check(&record)?;
-            let wanted = Delivery::from_entry(entry).filter(|delivery| delivery.ordinal > self.after_ordinal);
+            let wanted =
+                Delivery::from_entry(entry, Bytes::from).filter(|delivery| delivery.ordinal > self.after_ordinal);
             self.ready.extend(wanted);
         }
+        self.page = counted.filter(|_| !self.ready.is_empty());
         // One that could not keep up with what came while it read this page has a gap, and reads on.
         let has_lagged = self.live.as_ref().is_none_or(Live::has_lagged);
         self.caught_up = checker.sequence() >= end && !has_lagged;
@@ -162,13 +187,10 @@ impl Subscription {
 
     /// The next page of the history. Reading it goes on when the caller stops waiting: whoever publishes on the stream
     /// that subscribes is called away all the time, and must not begin anew each time.
-    async fn page(&mut self, after: u64) -> Result<Page, SubscriptionError> {
+    async fn next_page(&mut self, after: u64) -> Result<Page, SubscriptionError> {
         if self.reading.is_none() {
             self.join();
-            self.reading = Some(self.blocking(move |store, id| {
-                let head = store.head(id)?;
-                Ok(Page { records: store.read(id, after, PAGE_RECORDS, PAGE_BYTES)?, head })
-            }));
+            self.reading = Some(self.read(after));
         }
         let page = self.reading.as_mut().expect("begun above").await;
         self.reading = None;
@@ -183,19 +205,21 @@ impl Subscription {
         }
     }
 
-    /// Reads off the runtime's threads, when it is this subscriber's turn.
-    fn blocking<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(&dyn Store, &str) -> Result<T, Failure> + Send + 'static,
-    ) -> Reading<T> {
+    /// Reads a page off the runtime's threads, when there is room for it and it is this subscriber's turn.
+    fn read(&self, after: u64) -> Reading<Page> {
         let (store, session_id) = (Arc::clone(&self.store), Arc::clone(&self.session_id));
-        let reads = Arc::clone(&self.reads);
+        let (reads, memory) = (Arc::clone(&self.reads), self.memory.clone());
         Box::pin(async move {
+            let counted = match memory {
+                Some(memory) => Some(memory.reserve(PAGE_BYTES).await),
+                None => None,
+            };
             let turn = reads.acquire_owned().await.map_err(|_closed| Error::ShuttingDown)?;
             let read = tokio::task::spawn_blocking(move || {
-                let result = read(&*store, &session_id);
+                let head = store.head(&session_id)?;
+                let records = store.read(&session_id, after, PAGE_RECORDS, PAGE_BYTES)?;
                 drop(turn);
-                result
+                Ok::<_, Failure>(Page { records, head, counted })
             });
             Ok(read.await.map_err(ended)??)
         })

@@ -43,6 +43,8 @@ const RATE: Kind = Kind::Number { min: 0, max: u32::MAX as u64 };
 const RECORD_BYTES: Kind = Kind::Number { min: 1, max: 128 * 1024 * 1024 };
 /// Bounds of a total in bytes.
 const BYTES: Kind = Kind::Number { min: 1, max: i64::MAX as u64 };
+/// Bounds of the memory of all replies: enough for a page of a listing on each of several connections.
+const REPLY_BYTES: Kind = Kind::Number { min: 16 * 1024 * 1024, max: i64::MAX as u64 };
 /// Bounds of a time in seconds: up to a day.
 const SECONDS: Kind = Kind::Number { min: 1, max: 86_400 };
 

@@ -7,6 +7,7 @@ use macp_wire::history::v1::{GetSessionLogRequest, GetSessionLogResponse, LogEnt
 use tonic::Status;
 
 use super::{blocking, failed};
+use crate::access::Access;
 use crate::context::Context;
 use crate::runtime::page_size;
 use crate::status;
@@ -14,10 +15,19 @@ use crate::status;
 /// Bytes of one page: clients take no message above 4 MiB unless told to.
 const PAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
 
-pub(super) async fn page(ctx: &Context, request: GetSessionLogRequest) -> Result<GetSessionLogResponse, Status> {
+pub(super) async fn page(
+    ctx: &Context,
+    access: &Access,
+    request: GetSessionLogRequest,
+) -> Result<GetSessionLogResponse, Status> {
     let limit = page_size(ctx, request.page_size)?;
+    let turn = ctx.brief_readers.enter(access).await?;
     let GetSessionLogRequest { session_id, after_sequence, .. } = request;
-    blocking(ctx, move |store| read(store, &session_id, after_sequence, limit)).await
+    blocking(ctx, move |store| {
+        let _turn = turn;
+        read(store, &session_id, after_sequence, limit)
+    })
+    .await
 }
 
 fn read(

@@ -14,6 +14,7 @@ use macp_rpc::history::Service;
 use macp_wire::codes::Code;
 use macp_wire::history::v1::*;
 use macp_wire::v1::SessionMetadata;
+use prost::Message;
 use tonic::{Request, Response, Status};
 
 use crate::access::Access;
@@ -37,7 +38,7 @@ impl History {
     /// is not loaded for it: a damaged history must stay readable, or nobody could tell where the damage is. Asking
     /// takes from the caller's share of requests.
     async fn readable<T>(&self, request: &Request<T>, session_id: &str) -> Result<Access, Status> {
-        let access = identity::access(&self.ctx, request.metadata()).await.admitted()?;
+        let access = identity::of_request(request.extensions()).admitted()?;
         self.ctx.take_share(&access, Kind::Message)?;
         let session_id = session_id.to_owned();
         let first = blocking(&self.ctx, move |store| first_record(store, &session_id)).await?;
@@ -62,8 +63,8 @@ impl Service for History {
 
     async fn get_session_log(&self, request: Request<GetSessionLogRequest>) -> Answer<GetSessionLogResponse> {
         let _timer = self.ctx.metrics.time(Rpc::GetSessionLog);
-        self.readable(&request, &request.get_ref().session_id).await?;
-        log::page(&self.ctx, request.into_inner()).await.map(Response::new)
+        let access = self.readable(&request, &request.get_ref().session_id).await?;
+        log::page(&self.ctx, &access, request.into_inner()).await.map(Response::new)
     }
 
     async fn replay_session(&self, request: Request<ReplaySessionRequest>) -> Answer<Self::ReplaySessionStream> {
@@ -111,14 +112,14 @@ pub(crate) async fn blocking<T: Send + 'static>(
 
 /// Streams what a blocking reader makes, once it is known that the session exists: an unknown one must be refused by
 /// the call and not by its stream.
-async fn stream<T: Send + 'static>(
+async fn stream<T: Message + 'static>(
     ctx: &Arc<Context>,
     access: &Access,
     session_id: String,
     buffer: usize,
     read: impl FnOnce(&dyn Store, &str, &BlockingSink<T>) -> Result<(), Status> + Send + 'static,
 ) -> Result<Outbound<T>, Status> {
-    let permit = ctx.history_readers.enter(access.identity()).await;
+    let turn = ctx.history_readers.enter(access).await?;
     let session_id = blocking(ctx, move |store| {
         let head = store.head(&session_id).map_err(|failure| failed(&failure))?;
         head.map(|_| ()).ok_or_else(|| status::session_not_found(&session_id))?;
@@ -126,10 +127,10 @@ async fn stream<T: Send + 'static>(
     })
     .await?;
     let ctx = Arc::clone(ctx);
-    Ok(produce_buffered(buffer, |sink| async move {
+    Ok(produce_buffered(buffer, &access.memory.queued, |sink| async move {
         let sink = sink.blocking(ctx.drain.clone(), ctx.settings.stalled_reader_timeout);
         blocking(&ctx, move |store| {
-            let _permit = permit;
+            let _turn = turn;
             read(store, &session_id, &sink)
         })
         .await

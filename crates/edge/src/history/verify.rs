@@ -16,10 +16,10 @@ pub(super) async fn verify(
     access: &Access,
     request: VerifySessionRequest,
 ) -> Result<VerifySessionResponse, Status> {
-    let permit = ctx.history_readers.enter(access.identity()).await;
+    let turn = ctx.history_readers.enter(access).await?;
     let keys = ctx.keys();
     blocking(ctx, move |store| {
-        let _permit = permit;
+        let _turn = turn;
         let history = History::open(store, &request.session_id).map_err(|failure| failed(&failure))?;
         let history = history.ok_or_else(|| status::session_not_found(&request.session_id))?;
         let found = macp_archive::verify(&mut Source::Store(history), &keys, &mut |_| ());

@@ -29,7 +29,7 @@ use crate::identity;
 use crate::metrics::Rpc;
 use crate::outbound::Outbound;
 use crate::rate::Kind;
-use crate::readers::Leave;
+use crate::readers::Turn;
 use crate::runtime;
 
 pub(crate) use running::Plans;
@@ -48,13 +48,13 @@ impl Plan {
         Plan { ctx, plans }
     }
 
-    /// Leave to read a whole run; waits while too many read, or this caller reads too much.
-    async fn reader(&self, access: &Access) -> Leave {
-        self.ctx.history_readers.enter(access.identity()).await
+    /// Waits for a turn to read a whole run.
+    async fn reader(&self, access: &Access) -> Result<Turn, Status> {
+        self.ctx.history_readers.enter(access).await
     }
 
-    async fn access<T>(&self, request: &Request<T>) -> Result<Access, Status> {
-        let access = identity::access(&self.ctx, request.metadata()).await.admitted()?;
+    fn access<T>(&self, request: &Request<T>) -> Result<Access, Status> {
+        let access = identity::of_request(request.extensions()).admitted()?;
         if access.identity().is_none() && !access.local {
             return Err(access::unidentified());
         }
@@ -116,7 +116,7 @@ impl Service for Plan {
 
     async fn validate_plan(&self, request: Request<ValidatePlanRequest>) -> Answer<ValidatePlanResponse> {
         let _timer = self.ctx.metrics.time(Rpc::ValidatePlan);
-        let access = self.access(&request).await?;
+        let access = self.access(&request)?;
         if request.get_ref().keep {
             // What is kept takes room for ever, like a run.
             access.check_start_runs()?;
@@ -129,7 +129,7 @@ impl Service for Plan {
 
     async fn dry_run(&self, request: Request<DryRunRequest>) -> Answer<DryRunResponse> {
         let _timer = self.ctx.metrics.time(Rpc::DryRun);
-        let access = self.access(&request).await?;
+        let access = self.access(&request)?;
         let DryRunRequest { plan_json, against_run_id } = request.into_inner();
         if !against_run_id.is_empty() {
             self.seen(&access, &against_run_id).await?;
@@ -140,7 +140,7 @@ impl Service for Plan {
 
     async fn start_run(&self, request: Request<StartRunRequest>) -> Answer<StartRunResponse> {
         let _timer = self.ctx.metrics.time(Rpc::StartRun);
-        let access = self.access(&request).await?;
+        let access = self.access(&request)?;
         access.check_start_runs()?;
         self.ctx.take_share(&access, Kind::Start)?;
         start::start(self, &access, request.into_inner()).await.map(Response::new)
@@ -148,39 +148,39 @@ impl Service for Plan {
 
     async fn get_run(&self, request: Request<GetRunRequest>) -> Answer<GetRunResponse> {
         let _timer = self.ctx.metrics.time(Rpc::GetRun);
-        let access = self.access(&request).await?;
+        let access = self.access(&request)?;
         let summary = self.seen(&access, &request.get_ref().run_id).await?;
         runs::get(self, &access, summary).await.map(Response::new)
     }
 
     async fn list_runs(&self, request: Request<ListRunsRequest>) -> Answer<ListRunsResponse> {
         let _timer = self.ctx.metrics.time(Rpc::ListRuns);
-        let access = self.access(&request).await?;
+        let access = self.access(&request)?;
         runs::list(self, &access, request.into_inner()).await.map(Response::new)
     }
 
     async fn watch_run(&self, request: Request<WatchRunRequest>) -> Answer<Self::WatchRunStream> {
-        let access = self.access(&request).await?;
+        let access = self.access(&request)?;
         self.seen(&access, &request.get_ref().run_id).await?;
-        watch::watch(&self.ctx, &self.plans, request.into_inner()).await.map(Response::new)
+        watch::watch(&self.ctx, &self.plans, &access, request.into_inner()).await.map(Response::new)
     }
 
     async fn cancel_run(&self, request: Request<CancelRunRequest>) -> Answer<CancelRunResponse> {
         let _timer = self.ctx.metrics.time(Rpc::CancelRun);
-        let access = self.access(&request).await?;
+        let access = self.access(&request)?;
         self.controlled(&access, &request.get_ref().run_id).await?;
         runs::cancel(&self.plans, &by(&access), request.get_ref()).await.map(Response::new)
     }
 
     async fn resolve_in_doubt(&self, request: Request<ResolveInDoubtRequest>) -> Answer<ResolveInDoubtResponse> {
         let _timer = self.ctx.metrics.time(Rpc::ResolveInDoubt);
-        let access = self.access(&request).await?;
+        let access = self.access(&request)?;
         self.controlled(&access, &request.get_ref().run_id).await?;
         runs::resolve(&self.plans, &by(&access), request.get_ref()).await.map(Response::new)
     }
 
     async fn replay(&self, request: Request<ReplayRequest>) -> Answer<Self::ReplayStream> {
-        let access = self.access(&request).await?;
+        let access = self.access(&request)?;
         let summary = self.seen(&access, &request.get_ref().run_id).await?;
         if request.get_ref().mode() == ReplayMode::Full {
             access.check_start_runs()?;
@@ -195,32 +195,32 @@ impl Service for Plan {
 
     async fn query(&self, request: Request<QueryRequest>) -> Answer<QueryResponse> {
         let _timer = self.ctx.metrics.time(Rpc::Query);
-        let access = self.access(&request).await?;
+        let access = self.access(&request)?;
         self.seen(&access, &request.get_ref().run_id).await?;
         query::query(self, &access, request.into_inner()).await.map(Response::new)
     }
 
     async fn list_skills(&self, request: Request<ListSkillsRequest>) -> Answer<ListSkillsResponse> {
         let _timer = self.ctx.metrics.time(Rpc::ListSkills);
-        self.access(&request).await?;
+        self.access(&request)?;
         Ok(Response::new(skills::list(&self.plans)))
     }
 
     async fn describe_skill(&self, request: Request<DescribeSkillRequest>) -> Answer<DescribeSkillResponse> {
         let _timer = self.ctx.metrics.time(Rpc::DescribeSkill);
-        self.access(&request).await?;
+        self.access(&request)?;
         skills::describe(&self.plans, request.get_ref()).map(Response::new)
     }
 
     async fn export_run(&self, request: Request<ExportRunRequest>) -> Answer<Self::ExportRunStream> {
-        let access = self.access(&request).await?;
+        let access = self.access(&request)?;
         let summary = self.seen(&access, &request.get_ref().run_id).await?;
-        Ok(Response::new(transfer::export(self, &access, summary.run_id).await))
+        transfer::export(self, &access, summary.run_id).await.map(Response::new)
     }
 
     async fn import_run(&self, request: Request<Streaming<ImportRunRequest>>) -> Answer<ImportRunResponse> {
         let _timer = self.ctx.metrics.time(Rpc::ImportRun);
-        let access = self.access(&request).await?;
+        let access = self.access(&request)?;
         access.check_import()?;
         transfer::import(self, &access, request.into_inner()).await.map(Response::new)
     }

@@ -21,7 +21,7 @@ pub(super) async fn query(service: &Plan, access: &Access, request: QueryRequest
     if question == Question::Unspecified {
         return Err(status::invalid_request("question is none that can be answered"));
     }
-    let _permit = service.reader(access).await;
+    let _turn = service.reader(access).await?;
     let plans = &service.plans;
     let run = plans.runs().load(&request.run_id).await.map_err(|error| refusal::of_store(&error))?;
     let run = run.ok_or_else(|| refusal::run_not_found(&request.run_id))?;

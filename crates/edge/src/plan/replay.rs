@@ -38,7 +38,7 @@ pub(super) async fn replay(
             "a full replay runs under the plan's own pins; what-if belongs to a mock replay",
         )),
         ReplayMode::Mock => mock(service, access, summary, what_if(request)?).await,
-        ReplayMode::Full => full(service, by(access), summary, request).await,
+        ReplayMode::Full => full(service, access, summary, request).await,
     }
 }
 
@@ -51,11 +51,11 @@ async fn mock(
     if summary.finished_at_ms.is_none() {
         return Err(refusal::of_replay(&ReplayError::NotFinished(summary.run_id.clone())));
     }
-    let permit = service.reader(access).await;
+    let turn = service.reader(access).await?;
     let (executor, run_id) = (service.plans.executor.clone(), summary.run_id.clone());
     let (steps_done, steps_total) = (summary.steps_done, summary.steps_total);
-    Ok(produce(|sink| async move {
-        let _permit = permit;
+    Ok(produce(&access.memory.queued, |sink| async move {
+        let _turn = turn;
         sink.send(progress(String::new(), 0, steps_total)).await?;
         let report = executor.mock_replay(&run_id, what_if).await.map_err(|error| refusal::of_replay(&error))?;
         sink.send(progress(report.replay_run_id.clone(), steps_done, steps_total)).await?;
@@ -65,11 +65,13 @@ async fn mock(
 
 async fn full(
     service: &Plan,
-    by: String,
+    access: &Access,
     summary: &Summary,
     request: ReplayRequest,
 ) -> Result<Outbound<ReplayResponse>, Status> {
     check_request_id(&request.request_id)?;
+    let by = by(access);
+    let memory = &access.memory.queued;
     let executor = service.plans.executor.clone();
     let original = summary.run_id.clone();
     let mode = StartMode::FullReplay { original_run_id: original.clone(), allow_steps: request.allow_step_ids };
@@ -85,7 +87,7 @@ async fn full(
         Ok(started) => started,
         // There is nothing to compare with, and so nothing to call: the report says where the record is broken.
         Err(session::Error::Executor(StartError::Store(StoreError::Corruption(_)))) => {
-            return Ok(produce(|sink| async move {
+            return Ok(produce(memory, |sink| async move {
                 let report = executor.full_replay(&original, Vec::new(), &by).await;
                 sink.send(reported(&report.map_err(|error| refusal::of_replay(&error))?)?).await
             }));
@@ -96,7 +98,7 @@ async fn full(
     // A replay counts once, however often its report is asked for; and also if whoever asked first has left by its end.
     let counted = (!existing).then(|| tokio::spawn(counted(executor.clone(), original.clone(), run_id.clone())));
     let (drain, steps_total) = (service.ctx.drain.clone(), summary.steps_total);
-    Ok(produce(|sink| async move {
+    Ok(produce(memory, |sink| async move {
         let told = async {
             followed(&executor, &run_id, steps_total, &sink).await?;
             let report = match counted {

@@ -41,7 +41,7 @@ pub(crate) struct Plans {
 
 impl Plans {
     /// Opens the store of runs. Nothing goes on by itself until [`Plans::begin`].
-    pub(crate) fn open(settings: &PlanSettings, engine: &Engine) -> Result<Self, StartError> {
+    pub(crate) fn open(settings: &PlanSettings, engine: &Engine, waiting_reads_max: usize) -> Result<Self, StartError> {
         let skills = Arc::new(registry::standard(&settings.skills)?);
         let runs = RunStore::open(Arc::clone(&settings.store)).map_err(StartError::Runs)?;
         let metrics = PlanMetrics::new(&skills);
@@ -53,7 +53,7 @@ impl Plans {
             executor,
             sessions,
             metrics,
-            imports: Readers::new(IMPORTS),
+            imports: Readers::new(IMPORTS, waiting_reads_max),
             import_bytes_max: settings.import_bytes_max,
             profiles: Arc::new(settings.profiles.clone()),
             recovering: Mutex::new(None),

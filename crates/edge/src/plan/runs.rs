@@ -16,12 +16,12 @@ use super::validate::json;
 use super::{Plan, Plans, refusal};
 use crate::access::Access;
 use crate::history::blocking;
-use crate::readers::Leave;
+use crate::readers::Turn;
 use crate::runtime::{self, page_size};
 use crate::status;
 
 pub(super) async fn get(service: &Plan, access: &Access, summary: Summary) -> Result<GetRunResponse, Status> {
-    let _permit = service.reader(access).await;
+    let _turn = service.reader(access).await?;
     let plans = &service.plans;
     let mut result = result(plans, &summary.run_id).await?;
     // Asked again, so that the summary is not older than the result beside it; nor is the result, of a run that ended
@@ -55,13 +55,9 @@ pub(super) async fn list(
     let caller = access.identity().unwrap_or_default();
     let after = service.ctx.page_tokens.read(caller, &request.page_token)?;
     let query = query(request)?;
-    // A caller who may see few of many runs makes for long reads; only so many at a time.
-    let leave = match access.sees_all() {
-        true => None,
-        false => Some(service.ctx.brief_readers.enter(access.identity()).await),
-    };
+    let turn = service.ctx.brief_readers.enter(access).await?;
     let page = service.plans.runs().list(query, after, limit).await.map_err(|error| refusal::of_store(&error))?;
-    let readable = readable_sessions(service, access, &page.runs, leave).await?;
+    let readable = readable_sessions(service, access, &page.runs, turn).await?;
     let in_readable = |run: &Summary| run.session_id.as_ref().is_some_and(|id| readable.contains(id));
     let runs = page.runs.into_iter().filter(|run| access.sees_run(&run.started_by) || in_readable(run));
     let shown: Vec<RunSummary> = runs.map(to_wire).collect();
@@ -81,7 +77,7 @@ async fn readable_sessions(
     service: &Plan,
     access: &Access,
     runs: &[Summary],
-    leave: Option<Leave>,
+    turn: Turn,
 ) -> Result<BTreeSet<String>, Status> {
     let others = runs.iter().filter(|run| !access.sees_run(&run.started_by));
     let mut sessions: BTreeSet<String> = others.filter_map(|run| run.session_id.clone()).collect();
@@ -90,7 +86,7 @@ async fn readable_sessions(
     }
     let access = access.clone();
     blocking(&service.ctx, move |store| {
-        let _leave = leave;
+        let _turn = turn;
         sessions.retain(|session_id| reads(store, &access, session_id));
         Ok(sessions)
     })

@@ -21,19 +21,23 @@ const CHUNKS_BUFFERED: usize = 4;
 /// Bytes of one message: a line of the file may be longer, and clients take no message above 4 MiB unless told to.
 const CHUNK_BYTES_MAX: usize = 1024 * 1024;
 
-pub(super) async fn export(service: &Plan, access: &Access, run_id: String) -> Outbound<ExportRunResponse> {
-    let permit = service.reader(access).await;
+pub(super) async fn export(
+    service: &Plan,
+    access: &Access,
+    run_id: String,
+) -> Result<Outbound<ExportRunResponse>, Status> {
+    let turn = service.reader(access).await?;
     let store = Arc::clone(service.plans.runs().ledger());
     let ctx = Arc::clone(&service.ctx);
-    produce_buffered(CHUNKS_BUFFERED, |sink| async move {
+    Ok(produce_buffered(CHUNKS_BUFFERED, &access.memory.queued, |sink| async move {
         let sink = sink.blocking(ctx.drain.clone(), ctx.settings.stalled_reader_timeout);
         let exporting = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
+            let _turn = turn;
             let exporter = Exporter::open(&*store, &run_id).map_err(|error| refusal::of_store(&error))?;
             write(exporter.ok_or_else(|| refusal::run_not_found(&run_id))?, &sink)
         });
         exporting.await.unwrap_or_else(|panic| Err(status::internal(panic.to_string())))
-    })
+    }))
 }
 
 fn write(mut exporter: Exporter<'_>, sink: &BlockingSink<ExportRunResponse>) -> Result<(), Status> {
@@ -54,7 +58,7 @@ pub(super) async fn import(
     mut chunks: Streaming<ImportRunRequest>,
 ) -> Result<ImportRunResponse, Status> {
     let (ctx, plans) = (&service.ctx, &service.plans);
-    let _permit = plans.imports.enter(access.identity()).await;
+    let _turn = plans.imports.enter(access).await?;
     let mut file = Vec::new();
     loop {
         let chunk = tokio::select! {

@@ -89,7 +89,7 @@ pub(super) async fn dry_run(
     let estimate = estimate.await?;
     let mut response = DryRunResponse { estimate_json: json(&estimate)?, ..DryRunResponse::default() };
     if !against_run_id.is_empty() {
-        let _permit = service.reader(access).await;
+        let _turn = service.reader(access).await?;
         let run = plans.runs().load(&against_run_id).await.map_err(|error| refusal::of_store(&error))?;
         let run = run.ok_or_else(|| refusal::run_not_found(&against_run_id))?;
         if run.start().plan_hash != estimate.plan_hash {

@@ -1,11 +1,13 @@
-//! WatchRun: the journal of a run from an entry on, and then as it grows. A client that reads slowly waits for itself:
-//! entries are read from the store when there is room for them, and kept nowhere else.
+//! WatchRun: the journal of a run from an entry on, and then as it grows. Entries are read from the store when there is
+//! room for them in the caller's memory, so that a client that reads slowly delays only itself.
 
-use macp_plan::store::Sealed;
+use macp_plan::store::{Sealed, WATCH_PAGE_BYTES_MAX as PAGE_BYTES_MAX};
 use macp_wire::plan::v1::{JournalEntry, WatchRunRequest, WatchRunResponse};
+use prost::Message as _;
 use tonic::Status;
 
 use super::{Plans, refusal};
+use crate::access::Access;
 use crate::context::Context;
 use crate::outbound::{Outbound, produce_buffered};
 use crate::status;
@@ -19,17 +21,22 @@ const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 pub(super) async fn watch(
     ctx: &Context,
     plans: &Plans,
+    access: &Access,
     request: WatchRunRequest,
 ) -> Result<Outbound<WatchRunResponse>, Status> {
     let WatchRunRequest { run_id, from_seq } = request;
     let watch = plans.runs().watch(&run_id, from_seq).await.map_err(|error| refusal::of_store(&error))?;
     let mut watch = watch.ok_or_else(|| refusal::run_not_found(&run_id))?;
     let drain = ctx.drain.clone();
-    Ok(produce_buffered(MESSAGES_BUFFERED, |sink| async move {
+    Ok(produce_buffered(MESSAGES_BUFFERED, &access.memory.queued, |sink| async move {
         let telling = async {
-            while let Some(page) = watch.next().await.map_err(|error| refusal::of_store(&error))? {
-                for message in messages(page) {
-                    sink.send(message).await?;
+            while watch.ready().await.map_err(|error| refusal::of_store(&error))? {
+                let mut reserved = sink.reserve(PAGE_BYTES_MAX).await;
+                let Some(page) = watch.next().await.map_err(|error| refusal::of_store(&error))? else { break };
+                let messages = messages(page);
+                reserved.set(messages.iter().map(WatchRunResponse::encoded_len).sum());
+                for message in messages {
+                    sink.send_from(&mut reserved, message).await?;
                 }
             }
             Ok(())

@@ -19,7 +19,6 @@ use macp_kernel::{Input, Profile};
 use macp_rpc::StreamFrame;
 use macp_rpc::runtime::Service;
 use macp_wire::v1::*;
-use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::access::Access;
@@ -44,34 +43,36 @@ impl Runtime {
         Runtime { ctx }
     }
 
+    pub(crate) fn context(&self) -> &Context {
+        &self.ctx
+    }
+
     /// A Send, past the generated service.
-    pub(crate) async fn send(&self, metadata: &MetadataMap, request: SendRequest) -> Result<SendResponse, Status> {
-        let access = identity::access(&self.ctx, metadata).await;
-        send::send(&self.ctx, &access, request).await
+    pub(crate) async fn send(&self, access: &Access, request: SendRequest) -> Result<SendResponse, Status> {
+        send::send(&self.ctx, access, request).await
     }
 
     /// A stream, past the generated service.
-    pub(crate) async fn stream(
+    pub(crate) fn stream(
         &self,
-        metadata: &MetadataMap,
+        access: Access,
         requests: Streaming<StreamSessionRequest>,
         connection: u64,
     ) -> Result<Attached<StreamFrame>, Status> {
-        let access = identity::access(&self.ctx, metadata).await.admitted()?;
-        Ok(stream::open(&self.ctx, access, requests, connection))
+        Ok(stream::open(&self.ctx, access.admitted()?, requests, connection))
     }
 
     /// Insists on the right to change the registries, which are those of standard sessions.
-    async fn administering<T>(&self, request: &Request<T>) -> Result<(), Status> {
-        self.access(request).await.administering()?;
+    fn administering<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        self.access(request).administering()?;
         if discovery::offers(&self.ctx, Profile::Standard) {
             return Ok(());
         }
         Err(Status::unimplemented("modes and policies are registered for standard sessions, and profile is classic"))
     }
 
-    async fn access<T>(&self, request: &Request<T>) -> Access {
-        identity::access(&self.ctx, request.metadata()).await
+    fn access<T>(&self, request: &Request<T>) -> Access {
+        identity::of_request(request.extensions())
     }
 }
 
@@ -92,27 +93,28 @@ impl Service for Runtime {
     }
 
     async fn send(&self, request: Request<SendRequest>) -> Answer<SendResponse> {
-        let (metadata, _extensions, request) = request.into_parts();
-        Runtime::send(self, &metadata, request).await.map(Response::new)
+        let access = self.access(&request);
+        Runtime::send(self, &access, request.into_inner()).await.map(Response::new)
     }
 
     async fn stream_session(
         &self,
         request: Request<Streaming<StreamSessionRequest>>,
     ) -> Answer<Self::StreamSessionStream> {
-        let (metadata, _extensions, requests) = request.into_parts();
-        self.stream(&metadata, requests, 0).await.map(Response::new)
+        let access = self.access(&request);
+        let connection = access.connection;
+        self.stream(access, request.into_inner(), connection).map(Response::new)
     }
 
     async fn get_session(&self, request: Request<GetSessionRequest>) -> Answer<GetSessionResponse> {
         let _timer = self.ctx.metrics.time(Rpc::GetSession);
-        let access = self.access(&request).await.admitted()?;
+        let access = self.access(&request).admitted()?;
         sessions::get(&self.ctx, &access, request.get_ref()).await.map(Response::new)
     }
 
     async fn cancel_session(&self, request: Request<CancelSessionRequest>) -> Answer<CancelSessionResponse> {
         let _timer = self.ctx.metrics.time(Rpc::CancelSession);
-        let access = self.access(&request).await.admitted()?;
+        let access = self.access(&request).admitted()?;
         let CancelSessionRequest { session_id, reason } = request.into_inner();
         let ack = sessions::control(&self.ctx, &access, session_id, Input::Cancel { reason }).await?;
         Ok(Response::new(CancelSessionResponse { ack }))
@@ -120,7 +122,7 @@ impl Service for Runtime {
 
     async fn suspend_session(&self, request: Request<SuspendSessionRequest>) -> Answer<SuspendSessionResponse> {
         let _timer = self.ctx.metrics.time(Rpc::SuspendSession);
-        let access = self.access(&request).await.identified()?;
+        let access = self.access(&request).identified()?;
         let SuspendSessionRequest { session_id, reason } = request.into_inner();
         let ack = sessions::control(&self.ctx, &access, session_id, Input::Suspend { reason }).await?;
         Ok(Response::new(SuspendSessionResponse { ack }))
@@ -128,7 +130,7 @@ impl Service for Runtime {
 
     async fn resume_session(&self, request: Request<ResumeSessionRequest>) -> Answer<ResumeSessionResponse> {
         let _timer = self.ctx.metrics.time(Rpc::ResumeSession);
-        let access = self.access(&request).await.identified()?;
+        let access = self.access(&request).identified()?;
         let ResumeSessionRequest { session_id, reason } = request.into_inner();
         let ack = sessions::control(&self.ctx, &access, session_id, Input::Resume { reason }).await?;
         Ok(Response::new(ResumeSessionResponse { ack }))
@@ -136,7 +138,7 @@ impl Service for Runtime {
 
     async fn list_sessions(&self, request: Request<ListSessionsRequest>) -> Answer<ListSessionsResponse> {
         let _timer = self.ctx.metrics.time(Rpc::ListSessions);
-        let access = self.access(&request).await.admitted()?;
+        let access = self.access(&request).admitted()?;
         sessions::list(&self.ctx, &access, request.get_ref()).await.map(Response::new)
     }
 
@@ -162,33 +164,33 @@ impl Service for Runtime {
 
     async fn watch_mode_registry(
         &self,
-        _request: Request<WatchModeRegistryRequest>,
+        request: Request<WatchModeRegistryRequest>,
     ) -> Answer<Self::WatchModeRegistryStream> {
-        Ok(Response::new(modes::watch(&self.ctx)))
+        Ok(Response::new(modes::watch(&self.ctx, &self.access(&request))))
     }
 
-    async fn watch_roots(&self, _request: Request<WatchRootsRequest>) -> Answer<Self::WatchRootsStream> {
-        Ok(Response::new(watches::roots(&self.ctx)))
+    async fn watch_roots(&self, request: Request<WatchRootsRequest>) -> Answer<Self::WatchRootsStream> {
+        Ok(Response::new(watches::roots(&self.ctx, &self.access(&request))))
     }
 
     async fn watch_signals(&self, request: Request<WatchSignalsRequest>) -> Answer<Self::WatchSignalsStream> {
-        let access = self.access(&request).await.admitted()?;
+        let access = self.access(&request).admitted()?;
         Ok(Response::new(watches::signals(&self.ctx, access)))
     }
 
     async fn watch_sessions(&self, request: Request<WatchSessionsRequest>) -> Answer<Self::WatchSessionsStream> {
-        let access = self.access(&request).await.admitted()?;
+        let access = self.access(&request).admitted()?;
         Ok(Response::new(watches::sessions(&self.ctx, access)))
     }
 
     async fn watch_policies(&self, request: Request<WatchPoliciesRequest>) -> Answer<Self::WatchPoliciesStream> {
-        self.access(&request).await.identified()?;
-        Ok(Response::new(policies::watch(&self.ctx)))
+        let access = self.access(&request).identified()?;
+        Ok(Response::new(policies::watch(&self.ctx, &access)))
     }
 
     async fn register_ext_mode(&self, request: Request<RegisterExtModeRequest>) -> Answer<RegisterExtModeResponse> {
         let _timer = self.ctx.metrics.time(Rpc::RegisterExtMode);
-        self.administering(&request).await?;
+        self.administering(&request)?;
         modes::register(&self.ctx, request.into_inner()).await.map(Response::new)
     }
 
@@ -197,43 +199,43 @@ impl Service for Runtime {
         request: Request<UnregisterExtModeRequest>,
     ) -> Answer<UnregisterExtModeResponse> {
         let _timer = self.ctx.metrics.time(Rpc::UnregisterExtMode);
-        self.administering(&request).await?;
+        self.administering(&request)?;
         modes::unregister(&self.ctx, request.into_inner().mode).await.map(Response::new)
     }
 
     async fn promote_mode(&self, request: Request<PromoteModeRequest>) -> Answer<PromoteModeResponse> {
         let _timer = self.ctx.metrics.time(Rpc::PromoteMode);
-        self.administering(&request).await?;
+        self.administering(&request)?;
         modes::promote(&self.ctx, request.into_inner()).await.map(Response::new)
     }
 
     async fn register_policy(&self, request: Request<RegisterPolicyRequest>) -> Answer<RegisterPolicyResponse> {
         let _timer = self.ctx.metrics.time(Rpc::RegisterPolicy);
-        self.administering(&request).await?;
+        self.administering(&request)?;
         policies::register(&self.ctx, request.into_inner()).await.map(Response::new)
     }
 
     async fn unregister_policy(&self, request: Request<UnregisterPolicyRequest>) -> Answer<UnregisterPolicyResponse> {
         let _timer = self.ctx.metrics.time(Rpc::UnregisterPolicy);
-        self.administering(&request).await?;
+        self.administering(&request)?;
         policies::unregister(&self.ctx, request.into_inner().policy_id).await.map(Response::new)
     }
 
     async fn get_policy(&self, request: Request<GetPolicyRequest>) -> Answer<GetPolicyResponse> {
         let _timer = self.ctx.metrics.time(Rpc::GetPolicy);
-        self.access(&request).await.identified()?;
+        self.access(&request).identified()?;
         policies::get(&self.ctx, &request.get_ref().policy_id).map(Response::new)
     }
 
     async fn list_policies(&self, request: Request<ListPoliciesRequest>) -> Answer<ListPoliciesResponse> {
         let _timer = self.ctx.metrics.time(Rpc::ListPolicies);
-        self.access(&request).await.identified()?;
+        self.access(&request).identified()?;
         Ok(Response::new(policies::list(&self.ctx, &request.get_ref().mode)))
     }
 
     async fn what_if_replay(&self, request: Request<WhatIfReplayRequest>) -> Answer<WhatIfReplayResponse> {
         let _timer = self.ctx.metrics.time(Rpc::WhatIfReplay);
-        let access = self.access(&request).await.identified()?;
+        let access = self.access(&request).identified()?;
         what_if::replay(&self.ctx, &access, request.into_inner()).await.map(Response::new)
     }
 
@@ -242,7 +244,7 @@ impl Service for Runtime {
         request: Request<GetDecisionReceiptRequest>,
     ) -> Answer<GetDecisionReceiptResponse> {
         let _timer = self.ctx.metrics.time(Rpc::GetDecisionReceipt);
-        let access = self.access(&request).await.identified()?;
+        let access = self.access(&request).identified()?;
         let session_id = request.into_inner().session_id;
         receipts::receipt(&self.ctx, &access, session_id).await.map(Response::new)
     }

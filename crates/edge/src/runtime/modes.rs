@@ -9,6 +9,7 @@ use tonic::Status;
 
 use super::policies::{answered, changed};
 use super::watches::next;
+use crate::access::Access;
 use crate::context::Context;
 use crate::outbound::{Outbound, produce_until_drained};
 use crate::status;
@@ -41,10 +42,10 @@ pub(super) async fn promote(ctx: &Context, request: PromoteModeRequest) -> Resul
 }
 
 /// One event now, and one after every change.
-pub(super) fn watch(ctx: &Context) -> Outbound<WatchModeRegistryResponse> {
+pub(super) fn watch(ctx: &Context, access: &Access) -> Outbound<WatchModeRegistryResponse> {
     let mut changes = ctx.registry.watch_modes();
     let now = ctx.engine.now_ms();
-    produce_until_drained(&ctx.drain, |sink| async move {
+    produce_until_drained(&ctx.drain, &access.memory.queued, |sink| async move {
         let mut observed_at_unix_ms = now;
         loop {
             let change = RegistryChanged { registry: "modes".to_owned(), observed_at_unix_ms };

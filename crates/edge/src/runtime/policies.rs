@@ -8,15 +8,20 @@ use macp_wire::v1::{
     GetPolicyResponse, ListPoliciesResponse, RegisterPolicyRequest, RegisterPolicyResponse, UnregisterPolicyResponse,
     WatchPoliciesResponse,
 };
+use prost::Message as _;
 use tonic::Status;
 
 use super::watches::next;
+use crate::access::Access;
 use crate::context::Context;
 use crate::outbound::{Outbound, produce_buffered_until_drained};
 use crate::status;
 
 /// Lists made and not yet taken by a watcher: each may be megabytes long.
 const LISTS_AHEAD: usize = 1;
+
+/// Reserved before a list is made: more than nearly all registries have.
+const LIST_BYTES: usize = 1024 * 1024;
 
 pub(super) async fn register(ctx: &Context, request: RegisterPolicyRequest) -> Result<RegisterPolicyResponse, Status> {
     check_writable(ctx)?;
@@ -47,15 +52,17 @@ pub(super) fn list(ctx: &Context, mode: &str) -> ListPoliciesResponse {
 }
 
 /// All policies now, and again after every change.
-pub(super) fn watch(ctx: &Context) -> Outbound<WatchPoliciesResponse> {
+pub(super) fn watch(ctx: &Context, access: &Access) -> Outbound<WatchPoliciesResponse> {
     let mut changes = ctx.registry.watch_policies();
     let registry = Arc::clone(&ctx.registry);
     let now = ctx.engine.now_ms();
-    produce_buffered_until_drained(LISTS_AHEAD, &ctx.drain, |sink| async move {
+    produce_buffered_until_drained(LISTS_AHEAD, &ctx.drain, &access.memory.queued, |sink| async move {
         let mut observed_at_unix_ms = now;
         loop {
-            let descriptors = registry.policies("");
-            sink.send(WatchPoliciesResponse { descriptors, observed_at_unix_ms }).await?;
+            let mut reserved = sink.reserve(LIST_BYTES).await;
+            let list = WatchPoliciesResponse { descriptors: registry.policies(""), observed_at_unix_ms };
+            reserved.set(list.encoded_len());
+            sink.send_from(&mut reserved, list).await?;
             observed_at_unix_ms = next(&mut changes).await?;
         }
     })

@@ -33,12 +33,12 @@ pub(super) async fn receipt(
     if session.metadata.state() != SessionState::Resolved {
         return Err(unavailable("the session is not resolved, so there is nothing to give a receipt for"));
     }
-    let permit = ctx.brief_readers.enter(access.identity()).await;
+    let turn = ctx.brief_readers.enter(access).await?;
     let receipts = std::sync::Arc::clone(&ctx.receipts);
     let issuer = ctx.settings.runtime_id.clone();
     let now = ctx.engine.now_ms();
     let receipt_json = blocking(ctx, move |store| {
-        let _permit = permit;
+        let _turn = turn;
         if let Some(kept) = store.document(KIND, &session_id).map_err(|failure| failed(&failure))? {
             return text(&kept);
         }

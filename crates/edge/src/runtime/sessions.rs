@@ -36,6 +36,7 @@ pub(super) async fn get(
     access: &Access,
     request: &GetSessionRequest,
 ) -> Result<GetSessionResponse, Status> {
+    let _turn = ctx.session_readers.enter(access).await?;
     let session = readable(ctx, access, &request.session_id).await?;
     Ok(GetSessionResponse { metadata: Some(session.metadata) })
 }
@@ -94,12 +95,12 @@ pub(super) async fn list(
     let caller = access.identity().unwrap_or_default();
     let after = ctx.page_tokens.read(caller, &request.page_token)?;
     // A caller who may see few of many sessions makes for long reads; only so many at a time.
-    let permit = if access.sees_all() { None } else { Some(ctx.brief_readers.enter(access.identity()).await) };
+    let turn = ctx.brief_readers.enter(access).await?;
     let asked = Asked::default();
     let reading = {
         let (store, access, asked) = (Arc::clone(ctx.engine.store()), access.clone(), asked.flag());
         move || {
-            let _permit = permit;
+            let _turn = turn;
             let bounds = Bounds { sessions: limit, looks: LOOKS_MAX };
             read_page(&*store, after, bounds, &asked, |session| access.sees(session))
         }

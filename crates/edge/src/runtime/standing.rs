@@ -32,10 +32,10 @@ pub(super) async fn state(ctx: &Context, access: &Access, session_id: &str) -> S
 }
 
 async fn look(ctx: &Context, access: &Access, session_id: String) -> Result<SessionState, Status> {
-    let leave = ctx.state_readers.enter(access.identity()).await;
+    let turn = ctx.state_readers.enter(access).await?;
     let access = access.clone();
     blocking(ctx, move |store| {
-        let _leave = leave;
+        let _turn = turn;
         known(store, &access, &session_id)
     })
     .await

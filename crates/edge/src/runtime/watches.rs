@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use macp_engine::{Lifecycle, LifecycleEvent, Signal};
 use macp_ledger::{Filter, Head};
 use macp_wire::v1::session_lifecycle_event::EventType;
@@ -19,14 +20,17 @@ use crate::context::Context;
 use crate::outbound::{Outbound, Sink, produce_until_drained};
 use crate::status;
 
+/// Reserved for a page of sessions before it is read.
+const PAGE_BYTES: usize = 256 * 1024;
+
 /// How long after its start a session may be announced as created. The announcement follows the listing's source, the
 /// commit, within one turn of a shard.
 const ANNOUNCED_WITHIN_MS: i64 = 60_000;
 
-pub(super) fn roots(ctx: &Context) -> Outbound<WatchRootsResponse> {
+pub(super) fn roots(ctx: &Context, access: &Access) -> Outbound<WatchRootsResponse> {
     let mut changes = ctx.watch_roots();
     let now = ctx.engine.now_ms();
-    produce_until_drained(&ctx.drain, |sink| async move {
+    produce_until_drained(&ctx.drain, &access.memory.queued, |sink| async move {
         let changed = |observed_at_unix_ms| WatchRootsResponse { change: Some(RootsChanged { observed_at_unix_ms }) };
         sink.send(changed(now)).await?;
         loop {
@@ -37,7 +41,8 @@ pub(super) fn roots(ctx: &Context) -> Outbound<WatchRootsResponse> {
 
 pub(super) fn signals(ctx: &Context, access: Access) -> Outbound<WatchSignalsResponse> {
     let mut signals = ctx.engine.watch_signals();
-    produce_until_drained(&ctx.drain, |sink| async move {
+    let memory = Arc::clone(&access.memory.queued);
+    produce_until_drained(&ctx.drain, &memory, |sink| async move {
         loop {
             let signal = next(&mut signals).await?;
             if !is_for(&access, &signal) {
@@ -67,7 +72,8 @@ pub(super) fn sessions(ctx: &Arc<Context>, access: Access) -> Outbound<WatchSess
     let joined_at_ms = ctx.engine.now_ms();
     let drain = ctx.drain.clone();
     let ctx = Arc::clone(ctx);
-    produce_until_drained(&drain, |sink| async move {
+    let memory = Arc::clone(&access.memory.queued);
+    produce_until_drained(&drain, &memory, |sink| async move {
         let mut watch = Watch { access, sink, live, joined_at_ms, told: HashSet::new(), told_until_ms: None };
         watch.sync(&ctx).await?;
         watch.told_until_ms = Some(ctx.engine.now_ms().saturating_add(ANNOUNCED_WITHIN_MS));
@@ -96,16 +102,22 @@ impl Watch {
     async fn sync(&mut self, ctx: &Context) -> Result<(), Status> {
         let mut after: Option<Arc<str>> = None;
         loop {
-            let page = page(ctx, &self.access, after.clone()).await?;
-            for head in &page {
+            let mut reserved = self.sink.reserve(PAGE_BYTES).await;
+            let mut page = page(ctx, &self.access, after.clone()).await?;
+            reserved.set(page.iter().map(|head| head.summary.len()).sum());
+            for head in &mut page {
                 let session = metadata(head);
-                if self.access.sees(&session)
-                    && session.started_at_unix_ms >= self.joined_at_ms.saturating_sub(ANNOUNCED_WITHIN_MS)
-                {
+                head.summary = Bytes::new();
+                if !self.access.sees(&session) {
+                    continue;
+                }
+                if session.started_at_unix_ms >= self.joined_at_ms.saturating_sub(ANNOUNCED_WITHIN_MS) {
                     self.told.insert(Arc::clone(&head.session_id));
                 }
-                self.announce(session).await?;
+                self.sink.send_from(&mut reserved, created(session)).await?;
             }
+            // What is sent below waits for room of its own.
+            drop(reserved);
             let reached = page.last().filter(|_| page.len() == HEADS_AT_ONCE).map(|last| Arc::clone(&last.session_id));
             self.tell_of_meanwhile(Stretch::new(after.as_deref(), &page, reached.as_deref())).await?;
             if reached.is_none() {
@@ -138,8 +150,7 @@ impl Watch {
         if !self.access.sees(&session) {
             return Ok(());
         }
-        let started_at_ms = session.started_at_unix_ms;
-        self.sink.send(response(EventType::Created, session, started_at_ms)).await
+        self.sink.send(created(session)).await
     }
 
     async fn tell(&mut self, lifecycle: &Lifecycle) -> Result<(), Status> {
@@ -202,16 +213,21 @@ impl<'a> Stretch<'a> {
 
 /// Open sessions in the order of their ids. Few callers read at once, as in listings.
 async fn page(ctx: &Context, access: &Access, after: Option<Arc<str>>) -> Result<Vec<Head>, Status> {
-    let leave = ctx.brief_readers.enter(access.identity()).await;
+    let turn = ctx.brief_readers.enter(access).await?;
     let store = Arc::clone(ctx.engine.store());
     let listing = tokio::task::spawn_blocking(move || {
-        let _leave = leave;
+        let _turn = turn;
         store.list(after.as_deref(), HEADS_AT_ONCE, Filter::Open)
     });
     listing
         .await
         .map_err(|error| status::internal(error.to_string()))?
         .map_err(|failure| status::internal(status::with_causes(&failure)))
+}
+
+fn created(session: SessionMetadata) -> WatchSessionsResponse {
+    let started_at_ms = session.started_at_unix_ms;
+    response(EventType::Created, session, started_at_ms)
 }
 
 fn event(lifecycle: &Lifecycle) -> WatchSessionsResponse {

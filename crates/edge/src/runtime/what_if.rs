@@ -39,9 +39,9 @@ pub(super) async fn replay(
             format!("the candidate is for mode {:?}, the session's is {:?}", candidate.mode, session.metadata.mode),
         ));
     }
-    let permit = ctx.history_readers.enter(access.identity()).await;
+    let turn = ctx.history_readers.enter(access).await?;
     blocking(ctx, move |store| {
-        let _permit = permit;
+        let _turn = turn;
         let history = History::open(store, &session_id).map_err(|failure| failed(&failure))?;
         let history = history.ok_or_else(|| status::session_not_found(&session_id))?;
         let answer = what_if(&mut Source::Store(history), policy, ANSWER_BYTES_MAX).map_err(|error| match error {

@@ -27,7 +27,7 @@ async fn get_as(address: SocketAddr, path: &str, accept: &str) -> (String, Strin
 }
 
 /// A request with one header more than it needs.
-async fn ask(address: SocketAddr, method: &str, path: &str, header: &str, body: &[u8]) -> (String, String) {
+pub(crate) async fn ask(address: SocketAddr, method: &str, path: &str, header: &str, body: &[u8]) -> (String, String) {
     let mut connection = TcpStream::connect(address).await.expect("the server listens");
     let length = body.len();
     let head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\n{header}\r\n");

@@ -6,6 +6,7 @@ mod security_common;
 mod standard_common;
 
 mod audit;
+mod connections;
 mod drain;
 mod histories;
 mod hostile;
@@ -36,4 +37,5 @@ mod standard_watches;
 mod standard_what_if;
 mod start;
 mod streams;
+mod unread;
 mod watches;

@@ -15,7 +15,7 @@ use super::summary::Summary;
 /// Records per page.
 const PAGE_RECORDS_MAX: usize = 1_024;
 /// Bytes per page; a single larger record comes alone.
-const PAGE_BYTES_MAX: usize = 4 * 1_024 * 1_024;
+pub const PAGE_BYTES_MAX: usize = 4 * 1_024 * 1_024;
 
 /// A run as it is stored: never empty, and its chain is whole.
 #[derive(Clone, Debug)]

@@ -113,6 +113,26 @@ impl Watch {
         Ok(None)
     }
 
+    /// Waits until there is something to read; false after the entry that finished the run.
+    pub async fn ready(&mut self) -> Result<bool, StoreError> {
+        while !self.finished {
+            if let Some(more) = &mut self.more {
+                more.mark_unchanged();
+            }
+            let run_id = Arc::clone(&self.run_id);
+            let head = blocking(&self.store, move |store| Ok::<_, StoreError>(store.head(&run_id)?)).await?;
+            // Entries count from zero here, and from one in the store.
+            if head.as_ref().is_some_and(|head| head.sequence > self.next_seq) {
+                return Ok(true);
+            }
+            self.finished = !head.is_some_and(|head| head.open);
+            if let Some(more) = self.more.as_mut().filter(|_| !self.finished) {
+                more.changed().await.map_err(|_| StoreError::Closed)?;
+            }
+        }
+        Ok(false)
+    }
+
     /// Waits until the run has ended, and reads nothing of it.
     pub async fn ended(mut self) -> Result<(), StoreError> {
         while !self.finished {

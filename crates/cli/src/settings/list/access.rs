@@ -10,19 +10,27 @@ use super::{Default, SECONDS, Setting, secret, set, setting};
 use crate::settings::roles;
 use crate::settings::value::Kind;
 
+fn address(text: &str) -> Result<SocketAddr, String> {
+    // The one name that means the same on every machine (RFC 6761); others would have to be looked up.
+    let address = match text.strip_prefix("localhost:") {
+        Some(port) => port.parse().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).ok(),
+        None => text.parse().ok(),
+    };
+    address.ok_or_else(|| format!("{text:?} is not an address and a port, such as 127.0.0.1:50051"))
+}
+
 #[rustfmt::skip]
 pub(super) static SETTINGS: &[Setting] = &[
     setting(("listen", "listen", "MACP_BIND_ADDR"), Kind::Text, Default::Is("127.0.0.1:50051"),
         "Address, or localhost, and port to listen on; port 0 takes any free one",
         |draft, value| {
-            let text = value.text();
-            // The one name that means the same on every machine (RFC 6761); others would have to be looked up.
-            let address = match text.strip_prefix("localhost:") {
-                Some(port) => port.parse().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).ok(),
-                None => text.parse().ok(),
-            };
-            let not_one = || format!("{text:?} is not an address and a port, such as 127.0.0.1:50051");
-            draft.server.listen = address.ok_or_else(not_one)?;
+            draft.server.listen = address(value.text())?;
+            Ok(())
+        }),
+    setting(("metrics_addr", "metrics-addr", "MACP_METRICS_ADDR"), Kind::Text, Default::Unset("none"),
+        "Address and port that serve /metrics, /healthz and /readyz over plain HTTP, without a credential",
+        |draft, value| {
+            draft.server.metrics_listen = Some(address(value.text())?);
             Ok(())
         }),
     setting(("data", "data", "MACP_DATA_DIR"), Kind::Text, Default::Is("macp-data"),

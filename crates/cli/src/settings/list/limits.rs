@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use macp_kernel::SignatureRule;
 
-use super::{BYTES, Default, POSITIVE, RATE, RECORD_BYTES, SECONDS, Setting, set, setting};
+use super::{BYTES, Default, POSITIVE, RATE, RECORD_BYTES, REPLY_BYTES, SECONDS, Setting, set, setting};
 use crate::settings::value::Kind;
 
 #[rustfmt::skip]
@@ -43,8 +43,24 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Longest time one request may take, in seconds; streams are not bounded",
         set!(|draft, value| draft.server.request_timeout = Duration::from_secs(value.number()))),
     setting(("max_connections", "max-connections", "MACP_MAX_CONNECTIONS"), POSITIVE, Default::Is("4096"),
-        "Most connections at once; more are closed as they come",
+        "Most connections at once; beyond it idle ones without a valid credential are closed, then new ones refused",
         set!(|draft, value| draft.server.connections_max = value.narrow())),
+    setting(("max_connections_per_address", "max-connections-per-address", "MACP_MAX_CONNECTIONS_PER_ADDRESS"),
+        POSITIVE, Default::Unset("a quarter of max_connections with authentication, otherwise no limit"),
+        "Most connections of one address (IPv6: one /64) on which no valid credential was presented",
+        set!(|draft, value| draft.server.connections_per_address_max = Some(value.narrow()))),
+    setting(("max_reply_bytes", "max-reply-bytes", "MACP_MAX_REPLY_BYTES"), REPLY_BYTES, Default::Is("268435456"),
+        "Bytes of replies not yet written to their sockets, over all connections; one has a sixteenth, one caller a \
+         quarter, all without a valid credential a quarter. Further requests wait",
+        set!(|draft, value| draft.server.reply_bytes_max = value.narrow())),
+    setting(("unread_reply_timeout_secs", "unread-reply-timeout-secs", "MACP_UNREAD_REPLY_TIMEOUT_SECS"),
+        SECONDS, Default::Is("30"),
+        "How long 64 KiB of a reply may wait for a client that does not read, in seconds; then it is reset",
+        set!(|draft, value| draft.server.unread_reply_timeout = Duration::from_secs(value.number()))),
+    setting(("max_waiting_reads", "max-waiting-reads", "MACP_MAX_WAITING_READS"),
+        POSITIVE, Default::Unset("1024 with authentication, otherwise no limit"),
+        "Reads of one caller that may wait for their turn; more are refused as RATE_LIMITED",
+        set!(|draft, value| draft.server.waiting_reads_max = Some(value.narrow()))),
     setting(("max_concurrent_streams", "max-concurrent-streams", "MACP_MAX_CONCURRENT_STREAMS"),
         POSITIVE, Default::Is("1024"),
         "Most requests and streams at once on one connection",

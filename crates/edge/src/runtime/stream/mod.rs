@@ -6,8 +6,10 @@ mod pipeline;
 mod standard;
 mod subscription;
 
+use std::pin::Pin;
 use std::sync::Arc;
 
+use macp_engine::{PageMemory, Subscription};
 use macp_kernel::{Profile, SESSION_START, start_profile};
 use macp_rpc::StreamFrame;
 use macp_wire::codes::Code;
@@ -18,8 +20,9 @@ use tonic::{Status, Streaming};
 use self::inbound::Inbound;
 use super::sessions;
 use crate::access::Access;
-use crate::attached::{Attached, attach};
+use crate::attached::{Attached, Outlet, attach};
 use crate::context::Context;
+use crate::outbound;
 use crate::status;
 
 /// What a request frame asks for.
@@ -75,6 +78,28 @@ async fn profile(ctx: &Context, access: &Access, first: &Frame) -> Result<Profil
         // and the stream goes on after that. Otherwise only the session could tell.
         (Err(_met_again), Frame::Envelope(..)) if access.identity().is_none() => Ok(Profile::Classic),
         (Err(failure), _) => Err(failure),
+    }
+}
+
+/// Subscribes to a session for a stream. Pages of its history count in the memory of the caller.
+fn subscribe(
+    ctx: &Context,
+    access: &Access,
+    outlet: &Outlet<StreamFrame>,
+    session_id: &str,
+    after_ordinal: u64,
+) -> Subscription {
+    let memory = Arc::new(Pages(Arc::clone(&access.memory.queued)));
+    ctx.engine.subscribe(session_id, after_ordinal).beside(outlet.connection()).counted(memory)
+}
+
+#[derive(Debug)]
+struct Pages(outbound::Memory);
+
+impl PageMemory for Pages {
+    fn reserve(&self, bytes: usize) -> Pin<Box<dyn Future<Output = Box<dyn Send>> + Send>> {
+        let memory = Arc::clone(&self.0);
+        Box::pin(async move { Box::new(memory.reserve(bytes).await) as Box<dyn Send> })
     }
 }
 

@@ -18,7 +18,7 @@ use tonic::Status;
 
 use super::inbound::Inbound;
 use super::pipeline::{Answer, front, submit};
-use super::{Frame, invalid};
+use super::{Frame, invalid, subscribe};
 use crate::access::{Access, UNIDENTIFIED};
 use crate::ack::{Refusal, Subject};
 use crate::attached::Outlet;
@@ -142,8 +142,7 @@ impl Stream<'_> {
             Then::End => Ok(true),
             Then::Replay { after_ordinal } => {
                 bound.position = *after_ordinal;
-                bound.feed =
-                    self.ctx.engine.subscribe(&bound.session_id, *after_ordinal).beside(self.outlet.connection());
+                bound.feed = subscribe(self.ctx, self.access, self.outlet, &bound.session_id, *after_ordinal);
                 self.asked = None;
                 Ok(false)
             }
@@ -255,7 +254,7 @@ impl Stream<'_> {
 
     fn join(&mut self, session_id: String, mode: String, position: u64) {
         self.session_id = Some(session_id.clone());
-        let feed = self.ctx.engine.subscribe(&session_id, position).beside(self.outlet.connection());
+        let feed = subscribe(self.ctx, self.access, self.outlet, &session_id, position);
         self.bound = Some(Bound { session_id, mode, feed, position });
     }
 

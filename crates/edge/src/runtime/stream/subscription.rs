@@ -9,7 +9,7 @@ use macp_rpc::StreamFrame;
 use tonic::Status;
 
 use super::inbound::Inbound;
-use super::{Frame, invalid};
+use super::{Frame, invalid, subscribe};
 use crate::access::Access;
 use crate::attached::Outlet;
 use crate::context::Context;
@@ -34,7 +34,7 @@ pub(super) async fn run(
     let session = sessions::readable(ctx, access, session_id).await?;
     // Who asks for what lies beyond the end gets whatever comes next.
     let after_ordinal = after_ordinal.min(session.ordinal);
-    let mut subscription = ctx.engine.subscribe(session_id, after_ordinal).beside(outlet.connection());
+    let mut subscription = subscribe(ctx, access, outlet, session_id, after_ordinal);
     // Of the last delivery; before the first, of what the client says it has.
     let mut position = after_ordinal;
     let mut asked: Option<(u64, Then)> = None;
@@ -47,7 +47,7 @@ pub(super) async fn run(
                 Then::End => return Ok(()),
                 Then::Replay { after_ordinal } => {
                     position = *after_ordinal;
-                    subscription = ctx.engine.subscribe(session_id, position).beside(outlet.connection());
+                    subscription = subscribe(ctx, access, outlet, session_id, position);
                     asked = None;
                 }
             }

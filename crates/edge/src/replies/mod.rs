@@ -1,0 +1,138 @@
+//! Bounds what replies hold in memory until they are written to the socket.
+//!
+//! ```text
+//!  request ─▶ reserve: connection, caller, total ─▶ handler ─▶ body ─▶ pieces ─▶ transport ─▶ socket
+//!               waits while there is no room                     │        │ each counts until it was written
+//!                                                                │        └ not written in time: the reply is reset
+//!                                                                └ a stream makes no message while there is no room
+//! ```
+//!
+//! A client that does not read stops its own connection first, then its other connections. Callers without a valid
+//! credential share a part of the total that is theirs alone, and cannot take what identified callers need.
+
+mod body;
+mod budget;
+mod charge;
+mod connection;
+mod size;
+mod stall;
+mod unwritten;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use smol_str::SmolStr;
+
+pub(crate) use self::body::{OpenCall, ReplyBody};
+use self::budget::Budget;
+pub(crate) use self::charge::{Budgets, Charge};
+pub(crate) use self::connection::{CallerMemory, ConnectionReplies};
+pub(crate) use self::size::ReplySize;
+pub(crate) use self::stall::StallTimer;
+pub(crate) use self::unwritten::Reply;
+
+/// The part of the total that one connection may hold.
+const CONNECTION_PART: usize = 16;
+
+/// The part of the total that callers without a valid credential share, and the part one identified caller may hold.
+const STRANGERS_PART: usize = 4;
+const CALLER_PART: usize = 4;
+
+/// The part of all memory that is for messages queued in streams.
+///
+/// Queued messages leave only as replies, so the two count separately: if both waited for the same bytes, streams full
+/// of queued messages could wait for each other for ever.
+const QUEUED_PART: usize = 4;
+
+/// Callers remembered before those without a reply are forgotten.
+const CALLERS_MAX: usize = 1_024;
+
+/// The memory of all replies.
+#[derive(Debug)]
+pub(crate) struct ReplyMemory {
+    /// Replies that are made and not yet written.
+    replies: Shares,
+    /// Messages of streams that are not yet part of a reply.
+    queued: Shares,
+}
+
+impl ReplyMemory {
+    /// Divides so many bytes among connections and callers.
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        let queued = bytes_max / QUEUED_PART;
+        ReplyMemory { replies: Shares::new(bytes_max - queued), queued: Shares::new(queued) }
+    }
+
+    /// The share of a new connection.
+    pub(crate) fn connection(&self) -> ConnectionReplies {
+        ConnectionReplies::new(&self.replies, &self.queued)
+    }
+
+    /// Bytes held for identified callers, and for all others.
+    pub(crate) fn used(&self) -> (usize, usize) {
+        let sum = |of: fn(&Shares) -> &Budget| of(&self.replies).used() + of(&self.queued).used();
+        (sum(|shares| &shares.identified), sum(|shares| &shares.strangers))
+    }
+}
+
+/// Bytes divided among connections, identified callers and all others.
+#[derive(Clone, Debug)]
+struct Shares {
+    connection_max: usize,
+    identified: Arc<Budget>,
+    strangers: Arc<Budget>,
+    callers: Arc<CallerBudgets>,
+}
+
+impl Shares {
+    fn new(bytes_max: usize) -> Self {
+        let strangers = bytes_max / STRANGERS_PART;
+        Shares {
+            connection_max: bytes_max / CONNECTION_PART,
+            identified: Arc::new(Budget::new(bytes_max - strangers)),
+            strangers: Arc::new(Budget::new(strangers)),
+            callers: Arc::new(CallerBudgets { each: bytes_max / CALLER_PART, budgets: Mutex::default() }),
+        }
+    }
+
+    /// The part of one connection of these shares.
+    fn of_connection(&self) -> ConnectionShare {
+        ConnectionShare { budget: Arc::new(Budget::new(self.connection_max)), shares: self.clone() }
+    }
+}
+
+/// The part of the shares that one connection has.
+#[derive(Debug)]
+struct ConnectionShare {
+    budget: Arc<Budget>,
+    shares: Shares,
+}
+
+impl ConnectionShare {
+    /// The budgets of a caller on this connection; `None` is a caller without a valid credential.
+    fn budgets(&self, identity: Option<&str>) -> Arc<Budgets> {
+        let (caller, total) = match identity {
+            Some(identity) => (Some(self.shares.callers.of(identity)), &self.shares.identified),
+            None => (None, &self.shares.strangers),
+        };
+        Arc::new(Budgets { connection: Arc::clone(&self.budget), caller, total: Arc::clone(total) })
+    }
+}
+
+/// The budget of each identified caller.
+#[derive(Debug)]
+struct CallerBudgets {
+    each: usize,
+    budgets: Mutex<HashMap<SmolStr, Arc<Budget>>>,
+}
+
+impl CallerBudgets {
+    fn of(&self, identity: &str) -> Arc<Budget> {
+        let mut budgets = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
+        if budgets.len() >= CALLERS_MAX && !budgets.contains_key(identity) {
+            // One in use is held by its connections as well.
+            budgets.retain(|_, budget| Arc::strong_count(budget) > 1);
+        }
+        Arc::clone(budgets.entry(identity.into()).or_insert_with(|| Arc::new(Budget::new(self.each))))
+    }
+}
