@@ -89,6 +89,21 @@ const SOAK: &[Step] = &[
         ]),
         variables: &[("MACP_CRASH_ROUNDS", "200")],
     },
+    Step {
+        name: "unread replies",
+        work: Work::Words(&[
+            "cargo",
+            "test",
+            "--release",
+            "--package",
+            "macp-cli",
+            "--test",
+            "hostile",
+            "--",
+            "--nocapture",
+        ]),
+        variables: &[("MACP_HOSTILE_CONNECTIONS", "100"), ("MACP_HOSTILE_REQUESTS", "1000")],
+    },
     step(
         "simulation seeds",
         &["cargo", "run", "--release", "--package", "macp-sim", "--", "--seeds", "100000", "--steps", "2000"],

@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::connections::Connection;
+use crate::connections::{Connection, Ending};
 use crate::drain::Drain;
 use crate::front::{Door, Front};
 use crate::greeting::SILENCE;
@@ -151,9 +151,13 @@ where
             is_draining = true;
             connection.as_mut().graceful_shutdown();
         }
-        if closing.is_none() && state.poll_closing(cx) {
-            connection.as_mut().graceful_shutdown();
-            closing = Some(Box::pin(tokio::time::sleep(CLOSING_PATIENCE)));
+        match state.poll_ending(cx) {
+            Some(Ending::Closing) if closing.is_none() => {
+                connection.as_mut().graceful_shutdown();
+                closing = Some(Box::pin(tokio::time::sleep(CLOSING_PATIENCE)));
+            }
+            Some(Ending::CutOff) => return Poll::Ready(Ok(())),
+            Some(Ending::Closing) | None => {}
         }
         if closing.as_mut().is_some_and(|patience| patience.as_mut().poll(cx).is_ready()) {
             return Poll::Ready(Ok(()));

@@ -3,9 +3,9 @@
 //! A connection on which a valid credential was presented is never closed for another one. The others are worth what
 //! they do: one without a call in progress is closed, oldest first, before a new connection is refused.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Context;
 
@@ -13,7 +13,8 @@ use futures_util::task::AtomicWaker;
 
 use crate::replies::{ConnectionReplies, ReplyMemory};
 
-/// How many may be closing at once on top of those that are open: a flood of new connections must not pile up old ones.
+/// The part of all connections that may be closing on top of those that are open. Beyond it the one that has been
+/// closing for longest is cut off: a flood of new connections must neither pile up old ones nor have to wait for them.
 const CLOSING_PART: usize = 8;
 
 /// Calls that need no credential and never end, so that they do not keep a connection open.
@@ -64,8 +65,8 @@ struct Open {
     connections: BTreeMap<u64, Arc<Connection>>,
     /// Connections without a valid credential.
     strangers: HashMap<Network, usize>,
-    /// Asked to close, and not gone yet.
-    closing: usize,
+    /// Closing, oldest first.
+    closing: VecDeque<Arc<Connection>>,
 }
 
 /// Why a connection is refused.
@@ -101,7 +102,7 @@ impl Connections {
             replies: self.memory.connection(),
             is_identified: AtomicBool::new(false),
             calls: AtomicUsize::new(0),
-            is_closing: AtomicBool::new(false),
+            ending: AtomicU8::new(OPEN),
             task: AtomicWaker::new(),
             all: Arc::downgrade(self),
         });
@@ -109,11 +110,8 @@ impl Connections {
         Ok(Admitted { connection, all: Arc::clone(self) })
     }
 
-    /// Tells the oldest connection that may be closed to close, and gives its place away.
+    /// Begins to close the oldest connection that may be closed.
     fn close_idle(&self, open: &mut Open, of: Option<Network>) -> Option<()> {
-        if open.closing >= self.limits.all.div_ceil(CLOSING_PART) {
-            return None;
-        }
         let idle = |connection: &&Arc<Connection>| {
             !connection.is_identified()
                 && connection.calls.load(Ordering::SeqCst) == 0
@@ -121,9 +119,13 @@ impl Connections {
         };
         let oldest = open.connections.values().find(idle).map(Arc::clone)?;
         open.remove(&oldest);
-        open.closing += 1;
-        oldest.is_closing.store(true, Ordering::SeqCst);
-        oldest.task.wake();
+        oldest.end(CLOSING);
+        open.closing.push_back(oldest);
+        if open.closing.len() > self.limits.all.div_ceil(CLOSING_PART)
+            && let Some(longest) = open.closing.pop_front()
+        {
+            longest.end(CUT_OFF);
+        }
         Some(())
     }
 
@@ -167,10 +169,9 @@ pub(crate) struct Admitted {
 impl Drop for Admitted {
     fn drop(&mut self) {
         let mut open = self.all.open();
-        if self.connection.is_closing.load(Ordering::SeqCst) {
-            open.closing -= 1;
-        } else {
-            open.remove(&self.connection);
+        match self.connection.is_open() {
+            true => open.remove(&self.connection),
+            false => open.closing.retain(|closing| closing.number != self.connection.number),
         }
     }
 }
@@ -184,12 +185,34 @@ pub(crate) struct Connection {
     is_identified: AtomicBool,
     /// Calls in progress.
     calls: AtomicUsize,
-    is_closing: AtomicBool,
+    /// One of the three below.
+    ending: AtomicU8,
     task: AtomicWaker,
     all: Weak<Connections>,
 }
 
+const OPEN: u8 = 0;
+const CLOSING: u8 = 1;
+const CUT_OFF: u8 = 2;
+
+/// How a connection must end for a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// After a moment for its client to read that it ends.
+    Closing,
+    CutOff,
+}
+
 impl Connection {
+    fn is_open(&self) -> bool {
+        self.ending.load(Ordering::SeqCst) == OPEN
+    }
+
+    fn end(&self, how: u8) {
+        self.ending.store(how, Ordering::SeqCst);
+        self.task.wake();
+    }
+
     fn is_identified(&self) -> bool {
         self.is_identified.load(Ordering::SeqCst)
     }
@@ -204,7 +227,7 @@ impl Connection {
         };
         // Under the lock, so that it is counted as a stranger's exactly until now.
         let mut open = all.open();
-        if !self.is_identified.swap(true, Ordering::SeqCst) && !self.is_closing.load(Ordering::SeqCst) {
+        if !self.is_identified.swap(true, Ordering::SeqCst) && self.is_open() {
             open.forget_stranger(self.network);
         }
     }
@@ -218,10 +241,14 @@ impl Connection {
         Some(InProgress(Arc::clone(self)))
     }
 
-    /// Returns whether the connection must close for a new one. If not, the task is woken when it must.
-    pub(crate) fn poll_closing(&self, cx: &Context<'_>) -> bool {
+    /// Returns how the connection must end for a new one, if it must. The task is woken when that changes.
+    pub(crate) fn poll_ending(&self, cx: &Context<'_>) -> Option<Ending> {
         self.task.register(cx.waker());
-        self.is_closing.load(Ordering::SeqCst)
+        match self.ending.load(Ordering::SeqCst) {
+            OPEN => None,
+            CLOSING => Some(Ending::Closing),
+            _ => Some(Ending::CutOff),
+        }
     }
 }
 
@@ -248,7 +275,7 @@ mod tests {
     }
 
     fn is_closing(admitted: &Admitted) -> bool {
-        admitted.connection.is_closing.load(Ordering::SeqCst)
+        !admitted.connection.is_open()
     }
 
     #[test]
@@ -284,7 +311,7 @@ mod tests {
         let fourth = all.admit(peer("2001:db8::4")).expect("the first is idle");
         assert!(is_closing(&first) && !is_closing(&second) && !is_closing(&third) && !is_closing(&other));
         drop((first, second, third, fourth, other));
-        assert!(all.open().strangers.is_empty() && all.open().connections.is_empty() && all.open().closing == 0);
+        assert!(all.open().strangers.is_empty() && all.open().connections.is_empty() && all.open().closing.is_empty());
     }
 
     #[test]
@@ -294,13 +321,14 @@ mod tests {
     }
 
     #[test]
-    fn no_more_close_at_once_than_a_part_of_all() {
+    fn beyond_a_part_of_all_the_longest_closing_one_is_cut_off() {
         let all = connections(8, 8);
-        let mut held: Vec<_> = (0..8).map(|_| all.admit(peer("10.0.0.1")).expect("room")).collect();
-        held.push(all.admit(peer("10.0.0.1")).expect("one closes"));
-        assert_eq!(all.admit(peer("10.0.0.1")).map(drop), Err(Full::Network));
-        let closed = held.iter().position(is_closing).expect("one closes");
-        drop(held.remove(closed));
-        held.push(all.admit(peer("10.0.0.1")).expect("it is gone"));
+        let admitted: Vec<_> = (0..10).map(|_| all.admit(peer("10.0.0.1")).expect("an idle one closes")).collect();
+        let ending = |admitted: &Admitted| admitted.connection.ending.load(Ordering::SeqCst);
+        let endings: Vec<u8> = admitted.iter().map(ending).collect();
+        assert_eq!(endings, [CUT_OFF, CLOSING, OPEN, OPEN, OPEN, OPEN, OPEN, OPEN, OPEN, OPEN]);
+        assert_eq!(all.open().connections.len(), 8);
+        drop(admitted);
+        assert!(all.open().connections.is_empty() && all.open().closing.is_empty());
     }
 }

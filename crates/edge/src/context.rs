@@ -26,7 +26,7 @@ use crate::settings::Receipts;
 use crate::{Reloadable, Settings, status};
 
 /// Histories being verified, replayed or exported at once. Each holds a thread and a page of records.
-const HISTORY_READERS: usize = 8;
+const HISTORY_READERS: usize = 4;
 
 /// Listings and receipts being read at once. They take moments, and must not wait for what takes minutes.
 const BRIEF_READERS: usize = 8;

@@ -36,14 +36,15 @@ impl<T> Stream for Outbound<T> {
     type Item = Result<T, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Pin::new(&mut self.messages).poll_next(cx).map(|queued| queued.map(|queued| queued.message))
+        Pin::new(&mut self.messages).poll_next(cx).map(|queued| queued.map(|queued| *queued.message))
     }
 }
 
 /// A message in the channel, and the bytes that count for it.
 #[derive(Debug)]
 struct Queued<T> {
-    message: Result<T, Status>,
+    /// In a box, because a channel makes room for dozens of messages with the first.
+    message: Box<Result<T, Status>>,
     _charge: Option<Charge>,
 }
 
@@ -69,7 +70,7 @@ impl<T: Message> Sink<T> {
     /// Sends a message for which room was reserved before it was made.
     pub(crate) async fn send_from(&self, reserved: &mut Charge, message: T) -> Result<(), Status> {
         let charge = Some(reserved.split(message.encoded_len()));
-        self.sender.send(Queued { message: Ok(message), _charge: charge }).await.map_err(|_left| gone())
+        self.sender.send(Queued { message: Box::new(Ok(message)), _charge: charge }).await.map_err(|_left| gone())
     }
 
     /// For a producer on a thread of its own.
@@ -96,7 +97,7 @@ impl<T: Message> BlockingSink<T> {
         let Some(charge) = self.sink.memory.try_reserve(message.encoded_len()) else {
             return self.runtime.block_on(self.in_time(self.sink.send(message)));
         };
-        match self.sink.sender.try_send(Queued { message: Ok(message), _charge: Some(charge) }) {
+        match self.sink.sender.try_send(Queued { message: Box::new(Ok(message)), _charge: Some(charge) }) {
             Ok(()) => Ok(()),
             Err(TrySendError::Closed(_)) => Err(gone()),
             Err(TrySendError::Full(queued)) => self
@@ -145,7 +146,7 @@ where
             end = producing => end.unwrap_or_else(|Panicked| Err(status::internal("the stream failed in a way it should not"))),
         };
         if let Err(status) = end {
-            let _left = sender.send(Queued { message: Err(status), _charge: None }).await;
+            let _left = sender.send(Queued { message: Box::new(Err(status)), _charge: None }).await;
         }
     });
     Outbound { messages: ReceiverStream::new(receiver) }

@@ -18,6 +18,8 @@ const CALLERS_MAX: usize = 1_024;
 #[derive(Debug)]
 pub(crate) struct Readers {
     all: Arc<Semaphore>,
+    /// For callers without a name together.
+    strangers: Arc<Semaphore>,
     callers: Mutex<HashMap<Caller, Arc<Share>>>,
     per_caller: usize,
     waiting_max: usize,
@@ -42,6 +44,7 @@ struct Share {
 #[derive(Debug)]
 pub(crate) struct Turn {
     _shared: OwnedSemaphorePermit,
+    _strangers: Option<OwnedSemaphorePermit>,
     _own: OwnedSemaphorePermit,
     _queued: Queued,
 }
@@ -57,10 +60,17 @@ impl Drop for Queued {
 }
 
 impl Readers {
-    /// Each caller gets a quarter of the turns, at least one, and a queue of so many reads.
+    /// Each caller gets a quarter of the turns, at least one, and a queue of so many reads. Callers without a name get
+    /// half of the turns together.
     pub(crate) fn new(at_once: usize, waiting_max: usize) -> Self {
         let per_caller = at_once.div_ceil(4);
-        Readers { all: Arc::new(Semaphore::new(at_once)), callers: Mutex::default(), per_caller, waiting_max }
+        Readers {
+            all: Arc::new(Semaphore::new(at_once)),
+            strangers: Arc::new(Semaphore::new(at_once.div_ceil(2))),
+            callers: Mutex::default(),
+            per_caller,
+            waiting_max,
+        }
     }
 
     /// Waits for a turn. Refused only when the caller has too many reads waiting already.
@@ -73,6 +83,7 @@ impl Readers {
     }
 
     async fn enter_as(&self, caller: Caller) -> Result<Turn, Status> {
+        let is_stranger = matches!(caller, Caller::Connection(_));
         let share = self.share(caller);
         let queued = share.queued.fetch_add(1, Ordering::Relaxed);
         let counted = Queued(Arc::clone(&share));
@@ -83,7 +94,11 @@ impl Readers {
         // The caller's own share first: what waits for it takes no turn that others could use, and at the shared queue
         // no caller has more than its share. So turns go around.
         let own = acquire(Arc::clone(&share.turns)).await;
-        Ok(Turn { _shared: acquire(Arc::clone(&self.all)).await, _own: own, _queued: counted })
+        let strangers = match is_stranger {
+            true => Some(acquire(Arc::clone(&self.strangers)).await),
+            false => None,
+        };
+        Ok(Turn { _shared: acquire(Arc::clone(&self.all)).await, _strangers: strangers, _own: own, _queued: counted })
     }
 
     fn share(&self, caller: Caller) -> Arc<Share> {
@@ -149,6 +164,12 @@ mod tests {
             turns.extend(at_once(&readers, Caller::Connection(number)).await);
         }
         assert_eq!(turns.len(), 8);
+        drop(turns);
+        let mut strangers = Vec::new();
+        for number in 0..20 {
+            strangers.extend(at_once(&readers, Caller::Connection(number)).await);
+        }
+        assert_eq!(strangers.len(), 4, "half of the turns");
     }
 
     #[tokio::test]

@@ -71,7 +71,7 @@ where
 
 /// Waits until a connection must close for a new one.
 async fn closing(connection: &Connection) {
-    poll_fn(|cx| if connection.poll_closing(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
+    poll_fn(|cx| if connection.poll_ending(cx).is_some() { Poll::Ready(()) } else { Poll::Pending }).await;
 }
 
 fn log_panic(ended: Result<(), tokio::task::JoinError>) {

@@ -169,7 +169,7 @@ impl Default for Settings {
             connections_max: 4_096,
             connections_per_address_max: None,
             streams_per_connection_max: 1024,
-            reply_bytes_max: 256 * 1024 * 1024,
+            reply_bytes_max: 192 * 1024 * 1024,
             unread_reply_timeout: Duration::from_secs(30),
             waiting_reads_max: None,
             request_timeout: Duration::from_secs(30),

@@ -11,7 +11,7 @@ use macp_ledger::Store;
 use macp_wire::codes::Code;
 use macp_wire::v1::Envelope;
 use prost::Message;
-use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::commit::{Commits, Health};
@@ -22,6 +22,7 @@ use crate::shard::{Answer, Event, Keep, Request, RequestKind, Shard, Snapshot};
 use crate::submission::{Asked, Submission};
 use crate::subscription::{READS_MAX, Subscription};
 use crate::sweeper::Sweeper;
+use crate::watchers::Watch;
 use crate::{Error, Lifecycle, Observer, Options, Signal, loader, writer};
 
 /// Threads that load sessions, so that one long history does not hold up the next session.
@@ -247,12 +248,12 @@ impl Engine {
     }
 
     /// Lifecycle events from now on.
-    pub fn watch_lifecycle(&self) -> broadcast::Receiver<Arc<Lifecycle>> {
+    pub fn watch_lifecycle(&self) -> Watch<Lifecycle> {
         self.inner.feed.watch_lifecycle()
     }
 
     /// Signals and Progress from now on.
-    pub fn watch_signals(&self) -> broadcast::Receiver<Arc<Signal>> {
+    pub fn watch_signals(&self) -> Watch<Signal> {
         self.inner.feed.watch_signals()
     }
 

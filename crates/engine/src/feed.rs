@@ -10,12 +10,11 @@ use macp_ledger::{Record, record};
 use macp_wire::history::v1::{Entry, entry};
 use macp_wire::v1::{Envelope, SessionMetadata, SessionState};
 use prost::Message;
-use tokio::sync::broadcast;
 
 use crate::Snapshot;
 use crate::live::{self, Live, Subscriber};
 use crate::live_memory::LiveMemory;
-use crate::watchers::Watchers;
+use crate::watchers::{Watch, Watchers};
 
 /// An accepted envelope on its way to a subscriber.
 #[derive(Clone, Debug)]
@@ -176,7 +175,7 @@ impl Feed {
         if !self.lifecycle.is_empty() {
             let payload = lifecycle.resolved_by.as_ref().map_or(0, Bytes::len);
             let size = lifecycle.session.encoded_len() + payload;
-            self.lifecycle.tell(lifecycle, size);
+            self.lifecycle.publish(lifecycle, size);
         }
     }
 
@@ -184,15 +183,15 @@ impl Feed {
         if !self.signals.is_empty() {
             let about = signal.about.as_ref().map_or(0, |session| session.metadata.encoded_len());
             let size = signal.envelope.encoded_len() + about;
-            self.signals.tell(signal, size);
+            self.signals.publish(signal, size);
         }
     }
 
-    pub(crate) fn watch_lifecycle(&self) -> broadcast::Receiver<Arc<Lifecycle>> {
+    pub(crate) fn watch_lifecycle(&self) -> Watch<Lifecycle> {
         self.lifecycle.join()
     }
 
-    pub(crate) fn watch_signals(&self) -> broadcast::Receiver<Arc<Signal>> {
+    pub(crate) fn watch_signals(&self) -> Watch<Signal> {
         self.signals.join()
     }
 }

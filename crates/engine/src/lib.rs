@@ -44,3 +44,4 @@ pub use registry::{Registry, RegistryError};
 pub use shard::{Answer, Effect, Event, Keep, Outgoing, Reply, Request, RequestKind, Shard, Snapshot};
 pub use submission::Submission;
 pub use subscription::{PageMemory, Subscription, SubscriptionError};
+pub use watchers::{Watch, WatchError};

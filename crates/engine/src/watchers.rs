@@ -1,13 +1,15 @@
-//! Those who watch everything: each has a queue of its own, bounded by count and by bytes.
+//! Watchers of everything: each has a queue of its own, bounded by count and by bytes.
 //!
-//! A watcher that falls behind either bound hears that it lagged, and loses what it did not take; the others notice
-//! nothing. So a client that stops reading costs at most its own queue.
+//! A watcher that falls behind either bound gets an error and nothing more; the others are not affected. Queues grow as
+//! they fill, so that a watcher of a quiet server takes next to nothing.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 
-use tokio::sync::broadcast;
+use tokio::task::coop::cooperative;
 
 /// Bytes a watcher may fall behind: several of the largest messages there are, and many thousand usual ones.
 const BYTES_BEHIND_MAX: usize = 8 * 1024 * 1024;
@@ -20,12 +22,77 @@ pub(crate) struct Watchers<T> {
     buffer: usize,
 }
 
+/// The sending end of a queue.
 #[derive(Debug)]
-struct Watcher<T> {
-    sender: broadcast::Sender<Arc<T>>,
-    /// Sizes of what it has not taken yet, oldest first.
-    sizes: VecDeque<usize>,
+struct Watcher<T>(Arc<Mutex<Queue<T>>>);
+
+/// Messages from when the watch began, in their order.
+#[derive(Debug)]
+pub struct Watch<T>(Arc<Mutex<Queue<T>>>);
+
+/// Why a watch gets nothing more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WatchError {
+    #[error("the watcher fell too far behind")]
+    Lagged,
+    #[error("the engine has stopped")]
+    Closed,
+}
+
+#[derive(Debug)]
+struct Queue<T> {
+    /// Each with its size.
+    messages: VecDeque<(Arc<T>, usize)>,
     bytes: usize,
+    reader: Option<Waker>,
+    /// Nothing more will come.
+    end: Option<WatchError>,
+}
+
+impl<T> Queue<T> {
+    fn take(&mut self) -> Result<Option<Arc<T>>, WatchError> {
+        match (self.messages.pop_front(), self.end) {
+            (Some((message, size)), _) => {
+                self.bytes -= size;
+                Ok(Some(message))
+            }
+            (None, Some(end)) => Err(end),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+impl<T> Watch<T> {
+    /// Waits for the next message.
+    pub async fn recv(&mut self) -> Result<Arc<T>, WatchError> {
+        cooperative(poll_fn(|cx| {
+            let mut queue = lock(&self.0);
+            match queue.take().transpose() {
+                Some(taken) => Poll::Ready(taken),
+                None => {
+                    queue.reader = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        }))
+        .await
+    }
+
+    /// Returns the next message if it is there already.
+    pub fn try_recv(&mut self) -> Result<Option<Arc<T>>, WatchError> {
+        lock(&self.0).take()
+    }
+
+    /// Returns how many messages are there.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        lock(&self.0).messages.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 impl<T> Watchers<T> {
@@ -35,26 +102,27 @@ impl<T> Watchers<T> {
     }
 
     /// Everything from now on.
-    pub(crate) fn join(&self) -> broadcast::Receiver<Arc<T>> {
-        let (sender, receiver) = broadcast::channel(self.buffer);
+    pub(crate) fn join(&self) -> Watch<T> {
+        let queue = Queue { messages: VecDeque::new(), bytes: 0, reader: None, end: None };
+        let queue = Arc::new(Mutex::new(queue));
         let mut all = self.all();
-        all.push(Watcher { sender, sizes: VecDeque::new(), bytes: 0 });
+        all.push(Watcher(Arc::clone(&queue)));
         self.count.store(all.len(), Ordering::SeqCst);
-        receiver
+        Watch(queue)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::SeqCst) == 0
     }
 
-    /// Nobody watching is not an error.
-    pub(crate) fn tell(&self, message: T, size: usize) {
+    /// Hands a message to every watcher there is.
+    pub(crate) fn publish(&self, message: T, size: usize) {
         if self.is_empty() {
             return;
         }
         let message = Arc::new(message);
         let mut all = self.all();
-        all.retain_mut(|watcher| watcher.tell(&message, size, self.buffer));
+        all.retain(|watcher| watcher.deliver(&message, size, self.buffer));
         self.count.store(all.len(), Ordering::SeqCst);
     }
 
@@ -64,7 +132,7 @@ impl<T> Watchers<T> {
             return;
         }
         let mut all = self.all();
-        all.retain(|watcher| watcher.sender.receiver_count() > 0);
+        all.retain(|watcher| !watcher.has_left());
         self.count.store(all.len(), Ordering::SeqCst);
     }
 
@@ -74,30 +142,53 @@ impl<T> Watchers<T> {
 }
 
 impl<T> Watcher<T> {
-    /// Whether the watcher stays.
-    fn tell(&mut self, message: &Arc<T>, size: usize, buffer: usize) -> bool {
-        while self.sizes.len() > self.sender.len() {
-            self.bytes -= self.sizes.pop_front().expect("it is not empty");
-        }
-        let fits = self.bytes == 0 || self.bytes.saturating_add(size) <= BYTES_BEHIND_MAX;
-        if !fits {
-            // Overruns the queue with one and the same message: what was in it is freed at once, and the next thing the
-            // watcher hears is that it lagged.
-            for _ in 0..=buffer.next_power_of_two() {
-                let _left = self.sender.send(Arc::clone(message));
-            }
+    /// Returns whether the watcher stays. One that is too far behind is freed of what it did not take.
+    fn deliver(&self, message: &Arc<T>, size: usize, buffer: usize) -> bool {
+        if self.has_left() {
             return false;
         }
-        self.sizes.push_back(size);
-        self.bytes += size;
-        self.sender.send(Arc::clone(message)).is_ok()
+        let mut queue = lock(&self.0);
+        let fits = queue.bytes == 0 || queue.bytes.saturating_add(size) <= BYTES_BEHIND_MAX;
+        if fits && queue.messages.len() < buffer {
+            queue.messages.push_back((Arc::clone(message), size));
+            queue.bytes += size;
+        } else {
+            (queue.messages, queue.bytes) = (VecDeque::new(), 0);
+            queue.end = Some(WatchError::Lagged);
+        }
+        let stays = queue.end.is_none();
+        let reader = queue.reader.take();
+        drop(queue);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+        stays
     }
+
+    fn has_left(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+}
+
+impl<T> Drop for Watcher<T> {
+    fn drop(&mut self) {
+        let mut queue = lock(&self.0);
+        queue.end.get_or_insert(WatchError::Closed);
+        let reader = queue.reader.take();
+        drop(queue);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+}
+
+/// Held for a few instructions only, and never while a task is woken.
+fn lock<T>(queue: &Mutex<Queue<T>>) -> MutexGuard<'_, Queue<T>> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::broadcast::error::TryRecvError;
-
     use super::*;
 
     const MIB: usize = 1024 * 1024;
@@ -107,25 +198,25 @@ mod tests {
         let watchers = Watchers::new(1024);
         let (mut quick, mut slow) = (watchers.join(), watchers.join());
         let first = Arc::new(());
-        watchers.tell(Arc::clone(&first), MIB);
+        watchers.publish(Arc::clone(&first), MIB);
         for _ in 0..20 {
-            assert!(quick.try_recv().is_ok());
-            watchers.tell(Arc::new(()), MIB);
+            assert!(matches!(quick.try_recv(), Ok(Some(_))));
+            watchers.publish(Arc::new(()), MIB);
         }
-        assert!(matches!(slow.try_recv(), Err(TryRecvError::Lagged(_))));
+        assert_eq!(slow.try_recv().map(drop), Err(WatchError::Lagged));
         assert_eq!(Arc::strong_count(&first), 1, "what a lagging watcher did not take is freed");
-        assert!(quick.try_recv().is_ok());
-        assert!(matches!(quick.try_recv(), Err(TryRecvError::Empty)));
+        assert!(matches!(quick.try_recv(), Ok(Some(_))));
+        assert!(matches!(quick.try_recv(), Ok(None)));
     }
 
     #[test]
     fn a_message_larger_than_the_bound_passes_alone() {
         let watchers = Watchers::new(4);
         let mut watcher = watchers.join();
-        watchers.tell((), 100 * MIB);
-        assert!(watcher.try_recv().is_ok());
-        watchers.tell((), 100 * MIB);
-        assert!(watcher.try_recv().is_ok());
+        watchers.publish((), 100 * MIB);
+        assert!(matches!(watcher.try_recv(), Ok(Some(_))));
+        watchers.publish((), 100 * MIB);
+        assert!(matches!(watcher.try_recv(), Ok(Some(_))));
     }
 
     #[test]
@@ -133,9 +224,24 @@ mod tests {
         let watchers = Watchers::new(4);
         let mut watcher = watchers.join();
         for _ in 0..5 {
-            watchers.tell((), 1);
+            watchers.publish((), 1);
         }
-        assert!(matches!(watcher.try_recv(), Err(TryRecvError::Lagged(1))));
+        assert_eq!(watcher.try_recv().map(drop), Err(WatchError::Lagged));
+    }
+
+    #[tokio::test]
+    async fn a_waiting_watcher_is_woken_by_a_message_and_by_the_end() {
+        let watchers = Watchers::new(4);
+        let mut watch = watchers.join();
+        let waiting = tokio::spawn(async move {
+            let first = watch.recv().await.map(|number| *number);
+            (first, watch.recv().await.map(drop))
+        });
+        tokio::task::yield_now().await;
+        watchers.publish(7, 1);
+        tokio::task::yield_now().await;
+        drop(watchers);
+        assert_eq!(waiting.await.expect("no panic"), (Ok(7), Err(WatchError::Closed)));
     }
 
     #[test]
@@ -146,7 +252,7 @@ mod tests {
         watchers.prune();
         assert!(watchers.is_empty());
         drop(watchers.join());
-        watchers.tell((), 1);
+        watchers.publish((), 1);
         assert!(watchers.is_empty());
     }
 }

@@ -15,7 +15,7 @@ use crate::store::{Head, Store};
 /// Records per page: long enough that the cost of a read does not count.
 const PAGE_RECORDS_MAX: usize = 1_024;
 /// Bytes per page: what a reader holds in memory at once, a single larger record excepted.
-const PAGE_BYTES_MAX: usize = 4 * 1_024 * 1_024;
+const PAGE_BYTES_MAX: usize = 1_024 * 1_024;
 
 /// Why a history could not be read on.
 #[derive(Clone, Debug, thiserror::Error)]

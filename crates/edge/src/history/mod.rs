@@ -41,7 +41,12 @@ impl History {
         let access = identity::of_request(request.extensions()).admitted()?;
         self.ctx.take_share(&access, Kind::Message)?;
         let session_id = session_id.to_owned();
-        let first = blocking(&self.ctx, move |store| first_record(store, &session_id)).await?;
+        let turn = self.ctx.state_readers.enter(&access).await?;
+        let first = blocking(&self.ctx, move |store| {
+            let _turn = turn;
+            first_record(store, &session_id)
+        })
+        .await?;
         match owners(&first) {
             Some((profile, session)) => {
                 access.check_read_of(profile, &session)?;

@@ -63,6 +63,7 @@ impl Plan {
 
     /// A run the caller may see.
     async fn seen(&self, access: &Access, run_id: &str) -> Result<Summary, Status> {
+        let _turn = self.ctx.state_readers.enter(access).await?;
         let summary = self.plans.runs().summary(run_id).await.map_err(|error| refusal::of_store(&error))?;
         let summary = summary.ok_or_else(|| refusal::run_not_found(run_id))?;
         match self.sees(access, &summary).await? {

@@ -98,12 +98,14 @@ impl ReplyBody {
         match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => {
-                    self.charge.set(data.len());
                     self.made = if data.len() > HANDED_OVER_MAX {
-                        // The pieces share one allocation, which counts until the last of them is written.
-                        let charge = self.charge.split(data.len());
+                        // The pieces share one allocation, which counts until the last of them is written. It was
+                        // doubled until the frame fitted.
+                        self.charge.set(data.len().next_power_of_two());
+                        let charge = self.charge.split(data.len().next_power_of_two());
                         Bytes::from_owner(Counted { data, _charge: charge })
                     } else {
+                        self.charge.set(data.len());
                         data
                     };
                 }

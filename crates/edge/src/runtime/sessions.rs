@@ -25,7 +25,7 @@ const PAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
 
 /// Heads read at once. The summary in one may take a quarter of a megabyte, so a page is gathered in steps and never
 /// read whole before it is known to fit.
-pub(super) const HEADS_AT_ONCE: usize = 32;
+const HEADS_AT_ONCE: usize = 32;
 
 /// Heads looked at in one call. Someone who may see few of many sessions would otherwise read the whole index for a
 /// page; so many take some hundredths of a second, and the token leads on from there.

@@ -4,24 +4,25 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use macp_engine::{Lifecycle, LifecycleEvent, Signal};
+use macp_engine::{Lifecycle, LifecycleEvent, Signal, WatchError};
 use macp_ledger::{Filter, Head};
 use macp_wire::v1::session_lifecycle_event::EventType;
 use macp_wire::v1::{
     RootsChanged, SessionLifecycleEvent, SessionMetadata, WatchRootsResponse, WatchSessionsResponse,
     WatchSignalsResponse,
 };
-use tokio::sync::broadcast::{self, error::TryRecvError};
+use tokio::sync::broadcast;
 use tonic::Status;
 
-use super::sessions::{HEADS_AT_ONCE, metadata};
+use super::sessions::metadata;
 use crate::access::Access;
 use crate::context::Context;
 use crate::outbound::{Outbound, Sink, produce_until_drained};
 use crate::status;
 
-/// Reserved for a page of sessions before it is read.
-const PAGE_BYTES: usize = 256 * 1024;
+/// Sessions read at once for a watch, and what is reserved for them: the summary of one may take 256 KiB.
+const PAGE_SESSIONS: usize = 16;
+const PAGE_BYTES: usize = PAGE_SESSIONS * 256 * 1024;
 
 /// How long after its start a session may be announced as created. The announcement follows the listing's source, the
 /// commit, within one turn of a shard.
@@ -44,7 +45,7 @@ pub(super) fn signals(ctx: &Context, access: Access) -> Outbound<WatchSignalsRes
     let memory = Arc::clone(&access.memory.queued);
     produce_until_drained(&ctx.drain, &memory, |sink| async move {
         loop {
-            let signal = next(&mut signals).await?;
+            let signal = event_of(&mut signals).await?;
             if !is_for(&access, &signal) {
                 continue;
             }
@@ -78,7 +79,7 @@ pub(super) fn sessions(ctx: &Arc<Context>, access: Access) -> Outbound<WatchSess
         watch.sync(&ctx).await?;
         watch.told_until_ms = Some(ctx.engine.now_ms().saturating_add(ANNOUNCED_WITHIN_MS));
         loop {
-            let lifecycle = next(&mut watch.live).await?;
+            let lifecycle = event_of(&mut watch.live).await?;
             watch.tell(&lifecycle).await?;
         }
     })
@@ -88,7 +89,7 @@ pub(super) fn sessions(ctx: &Arc<Context>, access: Access) -> Outbound<WatchSess
 struct Watch {
     access: Access,
     sink: Sink<WatchSessionsResponse>,
-    live: broadcast::Receiver<Arc<Lifecycle>>,
+    live: macp_engine::Watch<Lifecycle>,
     joined_at_ms: i64,
     /// Told of by the sync, and young enough to be announced on the live feed as well.
     told: HashSet<Arc<str>>,
@@ -118,7 +119,7 @@ impl Watch {
             }
             // What is sent below waits for room of its own.
             drop(reserved);
-            let reached = page.last().filter(|_| page.len() == HEADS_AT_ONCE).map(|last| Arc::clone(&last.session_id));
+            let reached = page.last().filter(|_| page.len() == PAGE_SESSIONS).map(|last| Arc::clone(&last.session_id));
             self.tell_of_meanwhile(Stretch::new(after.as_deref(), &page, reached.as_deref())).await?;
             if reached.is_none() {
                 return Ok(());
@@ -130,11 +131,8 @@ impl Watch {
     /// What the live feed has by now.
     async fn tell_of_meanwhile(&mut self, mut stretch: Stretch<'_>) -> Result<(), Status> {
         loop {
-            let lifecycle = match self.live.try_recv() {
-                Ok(lifecycle) => lifecycle,
-                Err(TryRecvError::Empty) => return Ok(()),
-                Err(TryRecvError::Lagged(_)) => return Err(status::lagged()),
-                Err(TryRecvError::Closed) => return Err(status::shutting_down()),
+            let Some(lifecycle) = self.live.try_recv().map_err(ended)? else {
+                return Ok(());
             };
             match stretch.place(lifecycle.event, &lifecycle.session.session_id) {
                 Told::Later => continue,
@@ -217,7 +215,7 @@ async fn page(ctx: &Context, access: &Access, after: Option<Arc<str>>) -> Result
     let store = Arc::clone(ctx.engine.store());
     let listing = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        store.list(after.as_deref(), HEADS_AT_ONCE, Filter::Open)
+        store.list(after.as_deref(), PAGE_SESSIONS, Filter::Open)
     });
     listing
         .await
@@ -247,7 +245,19 @@ fn response(event_type: EventType, session: SessionMetadata, observed_at_unix_ms
     WatchSessionsResponse { event: Some(event) }
 }
 
-/// The next live event, or the status that ends the watch.
+/// The next event of the engine, or the status that ends the watch.
+async fn event_of<T>(watch: &mut macp_engine::Watch<T>) -> Result<Arc<T>, Status> {
+    watch.recv().await.map_err(ended)
+}
+
+fn ended(error: WatchError) -> Status {
+    match error {
+        WatchError::Lagged => status::lagged(),
+        WatchError::Closed => status::shutting_down(),
+    }
+}
+
+/// The next change of a registry or of the roots, or the status that ends the watch.
 pub(super) async fn next<T: Clone>(receiver: &mut broadcast::Receiver<T>) -> Result<T, Status> {
     receiver.recv().await.map_err(|error| match error {
         broadcast::error::RecvError::Lagged(_) => status::lagged(),

@@ -13,7 +13,7 @@ use crate::security_common::*;
 use crate::standard_common::*;
 
 /// Part of what may be read at once: what one caller gets.
-const SHARE: usize = 2;
+const SHARE: usize = 1;
 
 async fn verify(edge: &Edge, identity: &str, session_id: &str) -> Result<VerifySessionResponse, Status> {
     let request = authorized(identity, VerifySessionRequest { session_id: session_id.into() });

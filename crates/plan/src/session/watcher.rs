@@ -15,12 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use macp_engine::{Lifecycle, LifecycleEvent};
+use macp_engine::{Lifecycle, LifecycleEvent, Watch, WatchError};
 use macp_ledger::{Failure, Store};
 use macp_wire::v1::{SessionMetadata, SessionState};
 use prost::Message;
-use tokio::sync::broadcast::Receiver;
-use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -59,7 +57,7 @@ const CHECKPOINT_EVERY_MS: u64 = 60_000;
 
 pub(super) struct Watcher {
     session_runs: SessionRuns,
-    events: Receiver<Arc<Lifecycle>>,
+    events: Watch<Lifecycle>,
     /// Resolved sessions that could not be dealt with, to be tried again. While there are any, the checkpoint stays.
     waiting: BTreeMap<String, Resolved>,
     /// Runs that could not be told what their execution session asks for, to be tried again.
@@ -74,7 +72,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    pub(super) fn new(session_runs: SessionRuns, events: Receiver<Arc<Lifecycle>>) -> Self {
+    pub(super) fn new(session_runs: SessionRuns, events: Watch<Lifecycle>) -> Self {
         let mark = Mark::new(Arc::clone(session_runs.runs().ledger()));
         Self {
             session_runs,
@@ -96,8 +94,7 @@ impl Watcher {
             tokio::select! {
                 event = self.events.recv() => match event {
                     Ok(event) => _ = self.take(event).await,
-                    Err(RecvError::Lagged(missed)) => self.lagged(Some(missed)).await,
-                    Err(RecvError::Closed) => self.lagged(None).await,
+                    Err(WatchError::Lagged | WatchError::Closed) => self.lagged().await,
                 },
                 _ = ticks.tick() => self.tick().await,
             }
@@ -113,10 +110,9 @@ impl Watcher {
         let mut taken = 0;
         while taken < waiting {
             match self.events.try_recv() {
-                Ok(event) => taken += self.take(event).await,
-                Err(TryRecvError::Lagged(missed)) => return self.lagged(Some(missed)).await,
-                Err(TryRecvError::Closed) => return self.lagged(None).await,
-                Err(TryRecvError::Empty) => return,
+                Ok(Some(event)) => taken += self.take(event).await,
+                Ok(None) => return,
+                Err(WatchError::Lagged | WatchError::Closed) => return self.lagged().await,
             }
         }
     }
@@ -131,10 +127,8 @@ impl Watcher {
             taken += 1;
             if taken < BATCH {
                 match self.events.try_recv() {
-                    Ok(event) => next = Some(event),
-                    Err(TryRecvError::Lagged(missed)) => self.lagged(Some(missed)).await,
-                    Err(TryRecvError::Closed) => self.lagged(None).await,
-                    Err(TryRecvError::Empty) => {}
+                    Ok(event) => next = event,
+                    Err(WatchError::Lagged | WatchError::Closed) => self.lagged().await,
                 }
             }
         }
@@ -305,8 +299,8 @@ impl Watcher {
     ///
     /// The engine lets go of a watcher for which too many bytes wait, and so does not end before the watcher does:
     /// whatever broke off, it is watched anew, before anything is read.
-    async fn lagged(&mut self, missed: Option<u64>) {
-        tracing::info!(missed, "the watcher of sessions fell behind and goes through the index");
+    async fn lagged(&mut self) {
+        tracing::info!("the watcher of sessions fell behind and goes through the index");
         self.events = self.session_runs.shared.engine.watch_lifecycle();
         (self.behind, self.gap) = (true, true);
         let runs: Vec<String> = self.session_runs.shared.reporting().iter().cloned().collect();

@@ -49,7 +49,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         POSITIVE, Default::Unset("a quarter of max_connections with authentication, otherwise no limit"),
         "Most connections of one address (IPv6: one /64) on which no valid credential was presented",
         set!(|draft, value| draft.server.connections_per_address_max = Some(value.narrow()))),
-    setting(("max_reply_bytes", "max-reply-bytes", "MACP_MAX_REPLY_BYTES"), REPLY_BYTES, Default::Is("268435456"),
+    setting(("max_reply_bytes", "max-reply-bytes", "MACP_MAX_REPLY_BYTES"), REPLY_BYTES, Default::Is("201326592"),
         "Bytes of replies not yet written to their sockets, over all connections; one has a sixteenth, one caller a \
          quarter, all without a valid credential a quarter. Further requests wait",
         set!(|draft, value| draft.server.reply_bytes_max = value.narrow())),
