@@ -8,7 +8,7 @@ use std::env;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 use anyhow::{Context, bail};
 use serde_json::Value;
@@ -91,25 +91,15 @@ fn runner(tools: &Path) -> anyhow::Result<Found<PathBuf>> {
         Found::Missing(why) => return Ok(Found::Missing(why)),
     };
     println!("installing macp-conform {VERSION}, once; this takes some minutes");
-    let mut install = Command::new("cargo");
-    install
-        .args(["install", "macp-conform", "--version", VERSION, "--features", "grpc", "--debug", "--quiet", "--root"])
-        .arg(tools)
-        .arg("--target-dir")
-        .arg(tools.join("build"));
+    let mut install = tools::install(tools, "macp-conform", VERSION);
+    install.args(["--features", "grpc"]);
     if let Some(compiler) = compiler {
         install.env("PROTOC", compiler);
     }
-    let installed = tools::output(&mut install)?.context("there is no cargo")?;
-    if installed.status.success() {
-        // Only the program is needed again.
-        fs::remove_dir_all(tools.join("build")).context("cannot remove the runner's build directory")?;
-        return Ok(Found::Here(program));
-    }
-    if is_offline(&installed) {
-        return Ok(Found::Missing(format!("no network to install macp-conform {VERSION} over")));
-    }
-    bail!("macp-conform {VERSION} cannot be installed:\n{}", tools::said(&installed));
+    Ok(match tools::install_into(tools, install, &format!("macp-conform {VERSION}"))? {
+        Found::Here(()) => Found::Here(program),
+        Found::Missing(why) => Found::Missing(why),
+    })
 }
 
 /// A protobuf compiler to name in `PROTOC`; none if cargo finds one without our help.
@@ -132,11 +122,6 @@ fn compiler(tools: &Path) -> anyhow::Result<Found<Option<PathBuf>>> {
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))
         .with_context(|| format!("cannot make {} executable", script.display()))?;
     Ok(Found::Here(Some(script)))
-}
-
-/// Whether cargo found nobody to ask, or was told not to ask anyone.
-fn is_offline(output: &Output) -> bool {
-    tools::is_offline(output) || env::var("CARGO_NET_OFFLINE").is_ok_and(|value| value == "true")
 }
 
 /// The published fixtures, wherever they are kept.
@@ -162,7 +147,7 @@ fn fixtures(scratch: &Path) -> anyhow::Result<Found<PathBuf>> {
     metadata.args(["metadata", "--format-version", "1", "--quiet", "--manifest-path"]).arg(&manifest);
     let output = tools::output(&mut metadata)?.context("there is no cargo")?;
     if !output.status.success() {
-        if is_offline(&output) {
+        if tools::cargo_is_offline(&output) {
             return Ok(Found::Missing(format!("no network to download the fixtures of macp-runtime {VERSION} over")));
         }
         bail!("cargo cannot download the fixtures:\n{}", tools::said(&output));

@@ -1,6 +1,7 @@
 //! All automation of the project. `cargo xtask verify` is the test command; it checks and rewrites nothing.
 
 mod conform;
+mod deny;
 mod fuzz;
 mod python;
 mod server;
@@ -17,9 +18,11 @@ const HELP: &str = "\
 Usage: cargo xtask <COMMAND>
 
 Commands:
-  verify   Everything CI checks: format, lints, all tests, every fuzz target for some seconds, the demo,
-           the official Python SDK and the official conformance runner. Without Python or without
-           a network the last two say so and are skipped, unless MACP_CONFORMANCE_REQUIRED is set
+  verify   Everything CI checks: format, lints, dependencies, all tests, every fuzz target for some
+           seconds, the demo, the official Python SDK and the official conformance runner. Steps that
+           lack Python or a network are reported and skipped, unless MACP_CONFORMANCE_REQUIRED is set
+  deny     The check of dependencies alone: licences, sources, bans and, where the advisory database can
+           be fetched, known vulnerabilities, by deny.toml
   python   That step alone: tests/python and examples/python
   conform  That step alone: the official conformance runner over gRPC
   fix      Format the code and apply what lints can fix
@@ -53,12 +56,15 @@ const fn function(name: &'static str, function: fn() -> anyhow::Result<Outcome>)
 const VERIFY: &[Step] = &[
     step("format", &["cargo", "fmt", "--all", "--check"]),
     step("lints", &["cargo", "clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]),
+    function("dependencies", deny::run),
     function("tests", tests),
     function("fuzzing", fuzz::short),
     function("demo", demo),
     function("official Python SDK", python::run),
     function("official conformance runner", conform::run),
 ];
+
+const DENY: &[Step] = &[function("dependencies", deny::run)];
 
 const PYTHON: &[Step] = &[function("official Python SDK", python::run)];
 
@@ -139,6 +145,7 @@ fn main() -> ExitCode {
     let verb = std::env::args().nth(1);
     let steps = match verb.as_deref() {
         Some("verify") => VERIFY,
+        Some("deny") => DENY,
         Some("python") => PYTHON,
         Some("conform") => CONFORM,
         Some("fix") => FIX,
@@ -203,18 +210,22 @@ struct Ran {
 fn run_all(steps: &[Step], required: bool) -> anyhow::Result<Ran> {
     let mut ran = Ran::default();
     for step in steps {
-        let (name, why) = match run(step)? {
+        let (name, why, must_run) = match run(step)? {
             Outcome::Passed => {
                 ran.passed += 1;
                 continue;
             }
             Outcome::PassedWithout(what, why) => {
                 ran.passed += 1;
-                (what, why)
+                (what, why, required)
             }
-            Outcome::Skipped(why) => (step.name, why),
+            Outcome::PassedExcept(what, why) => {
+                ran.passed += 1;
+                (what, why, false)
+            }
+            Outcome::Skipped(why) => (step.name, why, required),
         };
-        if required {
+        if must_run {
             bail!("{name} must run, but {why}");
         }
         println!("=== {name}: not run: {why}");
@@ -260,11 +271,15 @@ mod tests {
     #[test]
     fn what_was_not_run_is_told_and_is_no_step_that_passed() {
         let lacks = || Ok(Outcome::PassedWithout("a part", "no network".to_owned()));
+        let excepted = || Ok(Outcome::PassedExcept("an extra", "no database".to_owned()));
         let skipped = || Ok(Outcome::Skipped("no Python".to_owned()));
-        let steps = [function("whole", || Ok(Outcome::Passed)), function("partial", lacks), function("none", skipped)];
+        let whole = function("whole", || Ok(Outcome::Passed));
+        let steps = [whole, function("except", excepted), function("partial", lacks), function("none", skipped)];
         let ran = run_all(&steps, false).unwrap();
-        assert_eq!(ran.passed, 2);
-        assert_eq!(ran.not_run, [("a part", "no network".to_owned()), ("none", "no Python".to_owned())]);
+        assert_eq!(ran.passed, 3);
+        let told = [("an extra", "no database"), ("a part", "no network"), ("none", "no Python")];
+        assert_eq!(ran.not_run, told.map(|(name, why)| (name, why.to_owned())));
+        assert_eq!(run_all(&steps[..2], true).unwrap().not_run, [("an extra", "no database".to_owned())]);
         assert!(run_all(&steps, true).unwrap_err().to_string().contains("a part must run"));
         assert!(run_all(&[function("fails", || bail!("it does"))], false).is_err());
     }

@@ -1,6 +1,8 @@
 //! What steps need beside cargo: where build products lie, and other people's programs, installed below them once and
 //! used again.
 
+use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -12,6 +14,8 @@ pub(crate) enum Outcome {
     Passed,
     /// All that was run passed, and this part of it was not: what it is, and what is missing.
     PassedWithout(&'static str, String),
+    /// The same about a part that no machine is required to have what it takes for.
+    PassedExcept(&'static str, String),
     /// What is missing, and what to do about it.
     Skipped(String),
 }
@@ -58,6 +62,37 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<Option<Output>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot run {}", command.get_program().display())),
     }
+}
+
+/// The command that builds a program from crates.io into `tools`, unoptimised because that is quicker than what it saves.
+/// [`install_into`] runs it.
+pub(crate) fn install(tools: &Path, package: &str, version: &str) -> Command {
+    let mut install = Command::new("cargo");
+    install
+        .args(["install", package, "--version", version, "--debug", "--quiet", "--root"])
+        .arg(tools)
+        .arg("--target-dir")
+        .arg(tools.join("build"));
+    install
+}
+
+/// Runs what [`install`] has prepared; missing if there is no network to install it over.
+pub(crate) fn install_into(tools: &Path, mut install: Command, what: &str) -> anyhow::Result<Found<()>> {
+    let installed = output(&mut install)?.context("there is no cargo")?;
+    if installed.status.success() {
+        // Only the program is needed again.
+        fs::remove_dir_all(tools.join("build")).context("cannot remove the build directory of a tool")?;
+        return Ok(Found::Here(()));
+    }
+    if cargo_is_offline(&installed) {
+        return Ok(Found::Missing(format!("no network to install {what} over")));
+    }
+    bail!("{what} cannot be installed:\n{}", said(&installed));
+}
+
+/// Whether cargo could not reach a registry, or must not.
+pub(crate) fn cargo_is_offline(output: &Output) -> bool {
+    is_offline(output) || env::var("CARGO_NET_OFFLINE").is_ok_and(|value| value == "true")
 }
 
 /// Whether a download failed because nobody answered, going by what pip and cargo write then.
