@@ -52,8 +52,10 @@ pub enum Change {
     },
 }
 
-/// Looks at a command and never touches anything.
+/// Looks at a command and never touches anything. The session's own entries bound the time from below, see
+/// [`Position::clamped`].
 pub fn decide(session: Option<&Session>, command: &Command, now: i64, limits: &Limits) -> Verdict {
+    let now = clamped(session, now);
     let caller = &command.caller;
     let verdict = match &command.input {
         Input::Envelope { envelope, signature, registered } => {
@@ -71,6 +73,10 @@ pub fn decide(session: Option<&Session>, command: &Command, now: i64, limits: &L
         Input::Synthetic { envelope } => decide_synthetic(session, envelope, now),
     };
     verdict.unwrap_or_else(Verdict::Reject)
+}
+
+fn clamped(session: Option<&Session>, now: i64) -> i64 {
+    session.map_or(now, |session| session.position.clamped(now))
 }
 
 /// A start is judged by the rules it chooses, a message by those its session was born under. What names no session is
@@ -119,6 +125,8 @@ pub fn apply(slot: &mut Option<Session>, entry: &Entry, change: Change) {
     }
     let session = slot.as_mut().expect("everything but a start was decided on a session");
     session.position.sequence = entry.sequence;
+    // Not that of the entry: a message of the mode itself carries the earlier time at which it was due.
+    session.position.latest_ms = session.position.clamped(entry.accepted_at_unix_ms);
     match change {
         Change::Start(_) => unreachable!("done above"),
         Change::Message { mode, resolution } => {
@@ -206,6 +214,7 @@ fn by_the_runtime(input: Input) -> Command {
 
 /// Why a session standing here has run out of time, if it has.
 pub(crate) fn expired(position: &Position, now: i64) -> Option<ExpiryCause> {
+    let now = position.clamped(now);
     match position.state {
         State::Open if now > position.deadline_ms => Some(ExpiryCause::Unspecified),
         State::Suspended if now > position.quiet_until_ms => Some(ExpiryCause::SuspensionTime),
@@ -216,7 +225,7 @@ pub(crate) fn expired(position: &Position, now: i64) -> Option<ExpiryCause> {
 /// The entry that ends a session whose time has run out. Needs the position alone, so that sessions can expire without
 /// being loaded.
 pub fn expire(position: &Position, now: i64) -> Option<Entry> {
-    expired(position, now).map(|cause| lifecycle::expired_entry(position, cause, now))
+    expired(position, now).map(|cause| lifecycle::expired_entry(position, cause, position.clamped(now)))
 }
 
 /// A command after everything time made due before it.
@@ -238,6 +247,7 @@ pub enum Settled {
 
 /// Decides a command and applies what comes of it, with what time made due before it.
 pub fn step(slot: &mut Option<Session>, command: &Command, now: i64, limits: &Limits) -> Outcome {
+    let now = clamped(slot.as_ref(), now);
     let mut entries = Vec::new();
     let settled = loop {
         match decide(slot.as_ref(), command, now, limits) {

@@ -75,6 +75,18 @@ pub struct Position {
     pub quiet_until_ms: i64,
     /// Of the last entry.
     pub sequence: u64,
+    /// The latest acceptance time of any entry so far.
+    pub latest_ms: i64,
+}
+
+impl Position {
+    /// Returns the time that counts for the session when the clock reads `now`.
+    ///
+    /// A clock that was set back does not take the session with it: no entry is accepted before an earlier one, and a
+    /// deadline that has passed has passed for good.
+    pub fn clamped(&self, now: i64) -> i64 {
+        now.max(self.latest_ms)
+    }
 }
 
 /// What a session takes of memory that holds nothing yet, and what is kept of a message and of a name beside its text, in

@@ -315,7 +315,8 @@ impl<R> Shard<R> {
         let Some(session) = &resident.session else {
             return;
         };
-        if now <= session.position().quiet_until_ms {
+        let position = session.position();
+        if position.clamped(now) <= position.quiet_until_ms {
             return;
         }
         let after_sequence = session.sequence();
@@ -376,7 +377,12 @@ fn record<R>(resident: &mut Resident<R>, entries: Vec<Entry>, now: i64) -> Optio
         state: position.state.to_wire().into(),
         summary,
     });
-    event.map(|event| Lifecycle { event, session: session.metadata(), observed_at_ms: now, resolved_by })
+    event.map(|event| Lifecycle {
+        event,
+        session: session.metadata(),
+        observed_at_ms: position.clamped(now),
+        resolved_by,
+    })
 }
 
 fn payload(entry: &Entry) -> Option<Bytes> {

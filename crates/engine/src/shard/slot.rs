@@ -129,7 +129,8 @@ impl<R> Slot<R> {
         };
         let is_stored = self.flights.is_empty() && resident.pending.index.is_none();
         if let Some(session) = resident.session.as_ref().filter(|_| is_stored) {
-            let is_due = now > session.position().quiet_until_ms;
+            let position = session.position();
+            let is_due = position.clamped(now) > position.quiet_until_ms;
             self.before = is_due.then(|| Box::new(Snapshot::of(session)));
         }
     }

@@ -20,6 +20,9 @@ pub(super) fn expire<R>(head: &Head, now: i64) -> Option<Pending<R>> {
         deadline_ms: session.expires_at_unix_ms,
         quiet_until_ms: head.deadline_ms,
         sequence: head.sequence,
+        // A row does not hold the time of the last entry, and need not. Later entries lie at or before the deadline and
+        // the beginning of a pause, one of which has passed here; a start may lie after the deadline it states.
+        latest_ms: session.started_at_unix_ms,
     };
     let record = seal(Some(&head.hash), expiry(&position, now)?);
     let state = State::Expired.to_wire().into();
@@ -27,7 +30,7 @@ pub(super) fn expire<R>(head: &Head, now: i64) -> Option<Pending<R>> {
     let lifecycle = Lifecycle {
         event: LifecycleEvent::Expired,
         session: SessionMetadata { state, ..session },
-        observed_at_ms: now,
+        observed_at_ms: position.clamped(now),
         resolved_by: None,
     };
     Some(Pending {

@@ -69,7 +69,13 @@ pub(super) fn begin(beginning: Beginning, submission: &Submission<'_>, now: i64)
     seen.insert(&bound.message_id, now);
     let mut session = Session {
         id: bound.session_id.as_str().into(),
-        position: Position { state: State::Open, deadline_ms, quiet_until_ms: deadline_ms, sequence: 1 },
+        position: Position {
+            state: State::Open,
+            deadline_ms,
+            quiet_until_ms: deadline_ms,
+            sequence: 1,
+            latest_ms: now,
+        },
         ordinal: 1,
         started_at_ms: now,
         start_timestamp_ms: bound.timestamp_unix_ms,

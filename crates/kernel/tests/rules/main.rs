@@ -2,6 +2,7 @@
 //! requirements they show.
 
 mod admission;
+mod clock;
 mod decision;
 mod lifecycle;
 mod multi_round;

@@ -365,7 +365,8 @@ fn std_core_24_the_deadline_counts_from_the_start_s_own_timestamp() {
 
 #[test]
 fn std_core_25_when_time_has_run_out() {
-    let at = |state, deadline_ms, quiet_until_ms| Position { state, deadline_ms, quiet_until_ms, sequence: 3 };
+    let at =
+        |state, deadline_ms, quiet_until_ms| Position { state, deadline_ms, quiet_until_ms, sequence: 3, latest_ms: 1 };
     let is_due = |position: &Position, now| !due(position, now).is_empty();
     let open = at(State::Open, 100, 100);
     assert_eq!([99, 100, 101].map(|now| is_due(&open, now)), [false, false, true]);

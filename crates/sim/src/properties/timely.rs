@@ -1,7 +1,8 @@
 //! Time does what it should when it should, by arithmetic of its own: live and replayed sessions share the kernel's, so
 //! that comparing them shows nothing about it.
 //!
-//! A pause moves the deadline by its length; a session ends for want of time only when it is out of time; an offer is
+//! Entries are dated in their order, but for an accept by silence, which is dated to when it was due. A pause moves the
+//! deadline by its length; a session ends for want of time only when it is out of time; an offer is
 //! accepted by silence exactly when it has stood open for the timeout of its policy, pauses not counted.
 
 use macp_kernel::{Session, State};
@@ -24,9 +25,8 @@ pub(crate) struct Clockwork {
     pauses: Vec<(i64, i64)>,
     /// The offers, and when each was made.
     offers: Vec<(String, i64)>,
+    /// Of the latest entry but accepts by silence.
     last_ms: i64,
-    /// The clock went back at some entry, after which lengths of time are not what they seem.
-    crooked: bool,
 }
 
 impl Clockwork {
@@ -43,7 +43,9 @@ impl Clockwork {
             self.last_ms = at_ms;
         }
         if !entry.synthetic {
-            self.crooked |= at_ms < self.last_ms;
+            if at_ms < self.last_ms {
+                return Err(wrong(format!("it is dated {at_ms}, and an earlier entry {}", self.last_ms)));
+            }
             self.last_ms = at_ms;
         }
         match &entry.input {
@@ -105,9 +107,6 @@ impl Clockwork {
         let Some((_, offered_ms)) = self.offers.iter().find(|(id, _)| *id == accept.handoff_id) else {
             return Err(format!("the runtime accepts {:?}, which nobody offered", accept.handoff_id));
         };
-        if self.crooked {
-            return Ok(());
-        }
         let paused_ms: i64 =
             self.pauses.iter().map(|(from, to)| (at_ms.min(*to) - (*offered_ms).max(*from)).max(0)).sum();
         let open_ms = at_ms - offered_ms - paused_ms;
