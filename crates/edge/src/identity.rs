@@ -70,8 +70,9 @@ pub(crate) fn warn_of_open_scopes(ctx: &Context) {
         ctx.settings.plans.as_ref().is_some_and(|plans| limits_agents(plans) && plans.sessions.scopes.is_empty());
     if unscoped && ctx.authenticator.is_configured() {
         tracing::warn!(
-            "agents have limits and no scopes are configured: whoever starts a session can commit to a plan that names any \
-             agent, and uses up what that one may; list under [scopes] whose plans sessions may commit to"
+            "agents have limits and no scopes are configured: the initiator of a session can list any agent as a \
+             participant, commit to a plan in its name and use up its limits; list under [scopes] whose plans sessions \
+             may commit to"
         );
     }
 }

@@ -119,8 +119,10 @@ impl Server {
         let registry = Registry::open(Arc::clone(&store))?;
         register(&registry, &settings.policies)?;
         let engine = Engine::start(store, options, Arc::new(observer)).map_err(StartError::Engine)?;
-        let waiting_reads_max = settings.waiting_reads_max(authenticator.is_configured());
-        let plans = settings.plans.as_ref().map(|plans| Plans::open(plans, &engine, waiting_reads_max)).transpose()?;
+        let authenticated = authenticator.is_configured();
+        let waiting_reads_max = settings.waiting_reads_max(authenticated);
+        let open = |plans| Plans::open(plans, &engine, authenticated, waiting_reads_max);
+        let plans = settings.plans.as_ref().map(open).transpose()?;
         let ctx = Context::new(settings, engine, registry, authenticator, metrics, trace, plans);
 
         identity::warn_of_reserved(&ctx);

@@ -25,8 +25,8 @@ pub(crate) fn markdown() -> String {
                      `max_tokens_field`";
     writeln!(table, "| | | `{PROVIDERS_KEY}` | none | {providers} |").expect("a string takes any text");
     let scopes = "What a commitment's authority lets a plan do, as `[scopes.NAME]` tables with `agents` and `skills`, \
-                  each `\"*\"` or an array; with none, every authority allows everything, also plans in the name \
-                  of agents that had no part in them, with any, others allow nothing";
+                  each `\"*\"` or an array; with none, every authority allows every skill and the agents of the session, \
+                  with any, others allow nothing";
     writeln!(table, "| | | `{SCOPES_KEY}` | none | {scopes} |").expect("a string takes any text");
     let profiles = "What an agent may put into plans that are frozen here, as `[profiles.AGENT]` tables with \
                     `allowed_skills`, `denied_skills`, `max_retries_per_step`, a `budget` and `policies` \

@@ -124,9 +124,12 @@ pub(super) fn of_session(error: &session::Error) -> Status {
                 Some(Reason::SessionNotFound) => Code::SessionNotFound,
                 Some(Reason::EpochNotPermitted) => Code::Forbidden,
                 Some(Reason::EpochInvalid | Reason::EpochReasonMissing) => Code::InvalidRequest,
-                Some(Reason::ScopeUnknown | Reason::AgentOutsideScope | Reason::SkillOutsideScope) => {
-                    Code::PolicyDenied
-                }
+                Some(
+                    Reason::ScopeUnknown
+                    | Reason::AgentOutsideScope
+                    | Reason::AgentNotInSession
+                    | Reason::SkillOutsideScope,
+                ) => Code::PolicyDenied,
                 _ => Code::PlanRefused,
             };
             refused(code, error.to_string())

@@ -9,7 +9,7 @@ use macp_engine::Engine;
 use macp_plan::executor::{Executor, RunObserver};
 use macp_plan::registry;
 use macp_plan::secrets::Configured;
-use macp_plan::session::{self, SessionRuns};
+use macp_plan::session::{self, SessionRuns, SessionSettings};
 use macp_plan::store::RunStore;
 use macp_plan_core::freeze::Profile;
 use tokio::task::JoinHandle;
@@ -40,15 +40,22 @@ pub(crate) struct Plans {
 }
 
 impl Plans {
-    /// Opens the store of runs. Nothing goes on by itself until [`Plans::begin`].
-    pub(crate) fn open(settings: &PlanSettings, engine: &Engine, waiting_reads_max: usize) -> Result<Self, StartError> {
+    /// Opens the store of runs. Nothing goes on by itself until [`Plans::begin`]. `authenticated` is whether callers
+    /// are, `waiting_reads_max` how many imports of one caller may wait.
+    pub(crate) fn open(
+        settings: &PlanSettings,
+        engine: &Engine,
+        authenticated: bool,
+        waiting_reads_max: usize,
+    ) -> Result<Self, StartError> {
         let skills = Arc::new(registry::standard(&settings.skills)?);
         let runs = RunStore::open(Arc::clone(&settings.store)).map_err(StartError::Runs)?;
         let metrics = PlanMetrics::new(&skills);
         let secrets = Arc::new(Configured::new(settings.skills.secrets.clone()));
         let observer = Arc::clone(&metrics) as Arc<dyn RunObserver>;
         let executor = Executor::open(runs, skills, secrets, settings.executor.clone(), observer);
-        let sessions = SessionRuns::open(engine.clone(), executor.clone(), settings.sessions.clone());
+        let session_settings = SessionSettings { authenticated, ..settings.sessions.clone() };
+        let sessions = SessionRuns::open(engine.clone(), executor.clone(), session_settings);
         Ok(Plans {
             executor,
             sessions,

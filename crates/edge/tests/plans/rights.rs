@@ -98,7 +98,12 @@ pub(crate) async fn end(world: &World, sender: &str, run_id: &str) {
 
 /// A classic session in which alice and others commit to a plan of hers.
 pub(crate) async fn commit(world: &World, session_id: &str, participants: &[&str]) {
-    let plan = freeze(world, &["/a"]).await;
+    commit_for(world, session_id, participants, "alice").await;
+}
+
+/// The same, to a plan of any agent's.
+async fn commit_for(world: &World, session_id: &str, participants: &[&str], agent_id: &str) {
+    let plan = freeze_for(world, agent_id, &["/a"]).await;
     let start_payload = SessionStartPayload {
         ttl_ms: 60_000,
         participants: participants.iter().map(|&participant| participant.to_owned()).collect(),
@@ -293,6 +298,33 @@ async fn a_plan_is_started_by_its_agent_or_by_an_operator() {
         let run_id = start(&world, sender, of_plan(plan.clone())).await.expect("may");
         end(&world, sender, &run_id).await;
     }
+    world.shut_down().await;
+}
+
+/// Budgets and limits count by agent: a session neither spends another agent's nor escapes them under a new name.
+#[tokio::test]
+async fn a_committed_plan_names_an_agent_of_its_session() {
+    let world = guarded().await;
+    for (session_id, agent_id) in [("other", "carol"), ("invented", "alice-2")] {
+        commit_for(&world, session_id, &["alice", "bob"], agent_id).await;
+        let status = refused(start(&world, "alice", of_session(session_id)).await, "POLICY_DENIED");
+        assert!(status.message().contains("agent_not_in_session"), "{status:?}");
+    }
+    assert!(world.target.asked().is_empty());
+    commit_for(&world, "bob-s", &["alice", "bob"], "bob").await;
+    let run_id = start(&world, "alice", of_session("bob-s")).await.expect("bob takes part");
+    end(&world, "alice", &run_id).await;
+    world.shut_down().await;
+}
+
+/// Local development does not authenticate callers, so names are not checked.
+#[tokio::test]
+async fn in_local_development_a_committed_plan_names_any_agent() {
+    let world = World::start().await;
+    let mut plan = world.authored(&["/a"]);
+    plan["agent_id"] = json!("some-agent");
+    crate::sessions::commit(&world, "s", &world.freeze(&plan).await).await;
+    world.try_start(of_session("s")).await.expect("started");
     world.shut_down().await;
 }
 

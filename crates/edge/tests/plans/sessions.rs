@@ -45,7 +45,7 @@ pub(crate) async fn send_as(
 }
 
 /// A classic session about one given plan, up to its commitment.
-async fn commit(world: &World, session_id: &str, plan_json: &str) {
+pub(crate) async fn commit(world: &World, session_id: &str, plan_json: &str) {
     commit_with(world, session_id, plan_json, json!({})).await;
 }
 

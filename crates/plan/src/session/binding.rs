@@ -3,7 +3,8 @@
 //! ```text
 //!  history ──▶ last entry: RESOLVED by a positive Commitment that names one digest
 //!          ──▶ some entry: the plan with that digest, or a reference to it
-//!          ──▶ settings: its agent and skills are within the commitment's authority_scope
+//!          ──▶ settings: its agent and skills are within the commitment's authority_scope, or, without scopes, its
+//!              agent takes part in the session
 //! ```
 
 use macp_ledger::{Failure, History, ReadError, Store, record};
@@ -98,6 +99,7 @@ pub(super) fn judge(
         plan => plan?,
     };
     let refusals = match committed.positive {
+        true if settings.scopes.is_empty() => outside_session(&plan, &binding, settings),
         true => outside_scope(&plan, &committed.payload.authority_scope, settings),
         false => vec![not_positive()],
     };
@@ -234,11 +236,23 @@ fn resolve(found: Option<Candidate>, digest: &Digest, runs: &dyn Store) -> Resul
     Ok(plan)
 }
 
-/// Every way in which a plan goes beyond what the operator lets its authority do.
-fn outside_scope(plan: &FrozenPlan, authority_scope: &str, settings: &SessionSettings) -> Vec<Refusal> {
-    if settings.scopes.is_empty() {
+/// Refuses an agent that has no part in the session, because no scopes say whose plans it may commit to: limits and
+/// budgets count by agent, so an invented name would escape them and a foreign one would use up another's. In local
+/// development every name is taken as given.
+fn outside_session(plan: &FrozenPlan, binding: &Binding, settings: &SessionSettings) -> Vec<Refusal> {
+    let agent = &plan.plan.agent_id;
+    if !settings.authenticated || *agent == binding.initiator || binding.participants.contains(agent) {
         return Vec::new();
     }
+    let message = format!(
+        "the plan's agent {agent:?} is neither the initiator nor a listed participant of the session; start the session \
+         as that agent, list it as a participant, or configure [scopes]"
+    );
+    vec![Refusal::new(Reason::AgentNotInSession, message)]
+}
+
+/// Every way in which a plan goes beyond what the operator lets its authority do.
+fn outside_scope(plan: &FrozenPlan, authority_scope: &str, settings: &SessionSettings) -> Vec<Refusal> {
     let Some(scope) = settings.scopes.get(authority_scope) else {
         let message = format!("the authority_scope {authority_scope:?} is not among the configured ones");
         return vec![Refusal::new(Reason::ScopeUnknown, message)];

@@ -32,6 +32,7 @@ pub enum Reason {
     PlanInvalid,
     ScopeUnknown,
     AgentOutsideScope,
+    AgentNotInSession,
     SkillOutsideScope,
     Superseded,
     WorstCaseTooLong,
@@ -91,6 +92,7 @@ impl Reason {
             Reason::PlanInvalid => "plan_invalid",
             Reason::ScopeUnknown => "scope_unknown",
             Reason::AgentOutsideScope => "agent_outside_scope",
+            Reason::AgentNotInSession => "agent_not_in_session",
             Reason::SkillOutsideScope => "skill_outside_scope",
             Reason::Superseded => "superseded",
             Reason::WorstCaseTooLong => "worst_case_too_long",
@@ -110,6 +112,7 @@ impl Reason {
         match self {
             Reason::ScopeUnknown
             | Reason::AgentOutsideScope
+            | Reason::AgentNotInSession
             | Reason::SkillOutsideScope
             | Reason::EpochNotPermitted => "ERR_PERMISSION_DENIED",
             Reason::OutcomeNotPositive

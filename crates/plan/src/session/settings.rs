@@ -13,8 +13,14 @@ pub struct SessionSettings {
     /// What becomes of a run whose commitment is superseded while it runs.
     pub superseded: SupersededPolicy,
     /// What a commitment's `authority_scope` lets a plan do. While nothing is configured, every scope allows every
-    /// agent and every skill; as soon as one scope is configured, a commitment under any other is refused.
+    /// skill, and the agents that [`SessionSettings::authenticated`] leaves; as soon as one scope is configured, a
+    /// commitment under any other is refused.
     pub scopes: BTreeMap<String, Scope>,
+    /// Whether callers are authenticated. If they are and no scopes are configured, the agent of a committed plan must
+    /// be the session's initiator or a listed participant. Follows from how the server authenticates, so it is
+    /// not read from a file.
+    #[serde(skip)]
+    pub authenticated: bool,
     pub execution: ExecutionSettings,
 }
 

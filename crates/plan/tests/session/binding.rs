@@ -6,6 +6,8 @@ use macp_kernel::Input;
 use macp_ledger::MemoryStore;
 use macp_plan::session::{Bound, EXTENSION, Error, Names, Reason, Scope, SessionSettings, StartFromSession};
 use macp_plan_core::journal::SessionLink;
+use macp_wire::modes::decision::v1::ProposalPayload;
+use prost::Message;
 use serde_json::{Value, json};
 
 use crate::decision::{Decision, committed, control};
@@ -30,7 +32,11 @@ async fn refused(world: &World, session_id: &str) -> Vec<Reason> {
     // What does not bind does not start either. Where it is clear which plan that is, a rejected run tells so.
     let told = matches!(
         reasons[0],
-        Reason::OutcomeNotPositive | Reason::ScopeUnknown | Reason::AgentOutsideScope | Reason::SkillOutsideScope
+        Reason::OutcomeNotPositive
+            | Reason::ScopeUnknown
+            | Reason::AgentOutsideScope
+            | Reason::AgentNotInSession
+            | Reason::SkillOutsideScope
     );
     let before = world.listed().await.len();
     let started = world.session_runs.start_from_session(StartFromSession::first(session_id, "op")).await;
@@ -231,6 +237,37 @@ async fn authority_scopes() {
     assert_eq!(refused(&world, &commit("agents").await).await, [Reason::AgentOutsideScope]);
     let all = refused(&world, &commit("nothing").await).await;
     assert_eq!(all, [Reason::AgentOutsideScope, Reason::SkillOutsideScope], "every reason, not the first alone");
+    world.stop().await;
+}
+
+/// Without scopes, the agent of a plan takes part in the session that committed to it. Limits and budgets count by agent.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_scopes_a_plan_names_an_agent_of_its_session() {
+    let settings = SessionSettings { authenticated: true, ..SessionSettings::default() };
+    let world = World::memory(settings).await;
+    let by_agent = |agent: &str| {
+        let mut plan = plan("p1", vec![step("s1")]);
+        plan["agent_id"] = json!(agent);
+        plan
+    };
+    for (agent, allowed) in [("alice", true), ("bob", true), ("agent-1", false), ("Alice", false), ("alic", false)] {
+        let (session_id, _) = committed(&world.engine, &format!("by-{agent}"), &by_agent(agent)).await;
+        match allowed {
+            true => assert_eq!(world.session_runs.bind(&session_id).await.expect("may run").plan.plan.agent_id, agent),
+            false => assert_eq!(refused(&world, &session_id).await, [Reason::AgentNotInSession], "{agent}"),
+        }
+    }
+    // An initiator who is not a participant.
+    let plan = by_agent("carol");
+    let mut decision = Decision::standard_by(&world.engine, "initiator", "carol", |start| {
+        start.participants = vec!["alice".to_owned(), "bob".to_owned()];
+        start.extensions = [(EXTENSION.to_owned(), plan.to_string().into_bytes().into())].into();
+    })
+    .await;
+    let proposal = ProposalPayload { proposal_id: "p1".to_owned(), option: "run it".to_owned(), ..Default::default() };
+    decision.send("Proposal", "alice", proposal.encode_to_vec()).await;
+    decision.commit_to(&token(&plan)).await;
+    assert_eq!(world.session_runs.bind(&decision.session_id).await.expect("may run").coordinator, "carol");
     world.stop().await;
 }
 
