@@ -26,7 +26,7 @@ use crate::inflow::Inflow;
 use crate::listener::{self, Accepting};
 use crate::metrics::Metrics;
 use crate::observer::Observer;
-use crate::plan::{DECODE_BYTES_MAX as PLAN_DECODE_BYTES_MAX, Plan, Plans};
+use crate::plan::{DECODE_BYTES_MAX as PLAN_DECODE_BYTES_MAX, Plan, Plans, ServerFacts};
 use crate::replies::ReplyMemory;
 use crate::runtime::{DECODE_SLACK_BYTES, Runtime};
 use crate::settings::OperatorPolicy;
@@ -120,8 +120,12 @@ impl Server {
         register(&registry, &settings.policies)?;
         let engine = Engine::start(store, options, Arc::new(observer)).map_err(StartError::Engine)?;
         let authenticated = authenticator.is_configured();
-        let waiting_reads_max = settings.waiting_reads_max(authenticated);
-        let open = |plans| Plans::open(plans, &engine, authenticated, waiting_reads_max);
+        let facts = ServerFacts {
+            authenticated,
+            waiting_reads_max: settings.waiting_reads_max(authenticated),
+            listening: std::iter::once(local_addr).chain(metrics_listener.as_ref().map(|(_, addr)| *addr)).collect(),
+        };
+        let open = |plans| Plans::open(plans, &engine, &facts);
         let plans = settings.plans.as_ref().map(open).transpose()?;
         let ctx = Context::new(settings, engine, registry, authenticator, metrics, trace, plans);
 

@@ -1,13 +1,21 @@
-//! Which hosts skills may reach. Names are judged before a request, addresses at the moment of connecting.
+//! Which hosts and ports skills may reach. Names are judged before a request, addresses at the moment of connecting.
 //!
 //! ```text
-//!  URL ──check_url──▶ scheme, host, literal address
+//!  URL ──check_url──▶ scheme, host, port, literal address
 //!                         │
 //!  resolver ──────────────┴─▶ addresses ──permits──▶ the ones left are connected to
 //! ```
 //!
 //! The addresses that were judged are the ones the client connects to, so a name that changes its answer in between
 //! gains nothing. There is no proxy: a proxy would resolve names itself.
+//!
+//! | rule | ports without one of its own |
+//! |---|---|
+//! | a host, any public host | 443, and 80 if http is allowed |
+//! | a private host, a network | all but those the server itself listens on |
+
+mod listening;
+mod rule;
 
 use std::fmt;
 use std::io;
@@ -22,32 +30,46 @@ use url::{Host, Url};
 use crate::network::{Network, NotANetwork, is_public};
 use crate::shares::Places;
 
-/// The longest name of a host and the longest part of one, in bytes (RFC 1035).
-const NAME_MAX: usize = 253;
-const LABEL_MAX: usize = 63;
+use listening::Listening;
+pub(crate) use rule::HostRule;
+use rule::Rule;
+
+/// The ports of https and http.
+const HTTPS: u16 = 443;
+const HTTP: u16 = 80;
 
 /// What the operator allows. The default allows nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Hosts by exact name, or `*.example.com` for every name below `example.com`.
+    /// Hosts by exact name, or `*.example.com` for every name below `example.com`: their ports 443, and 80 if http is
+    /// allowed, or the one that follows the name, as in `api.example.com:8443`.
     pub allow_hosts: Vec<String>,
-    /// Every host with a public address is allowed.
+    /// Every host with a public address is allowed, with the same ports.
     pub allow_any_public: bool,
     /// Plain `http` is allowed beside `https`.
     pub allow_http: bool,
-    /// Hosts, by exact name or address, that may also have an address that is not public.
+    /// Hosts, by exact name or address, that may also have an address that is not public: all their ports but those of
+    /// [`Settings::listening`], or the one that follows the name, whichever it is.
     pub allow_private_hosts: Vec<String>,
     /// Networks that are not public and yet allowed, such as `10.1.0.0/16`.
     pub allow_networks: Vec<String>,
+    /// The addresses that the server itself listens on, as bound. Not for an operator to set.
+    #[serde(skip)]
+    pub listening: Vec<SocketAddr>,
 }
 
 /// A rule that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    #[error("egress_allow_hosts: `{0}` is neither a host name, an address nor `*.` and a name")]
+    #[error(
+        "egress_allow_hosts: `{0}` is neither a host name, an address nor `*.` and a name, with or without `:port`"
+    )]
     Host(String),
-    #[error("egress_allow_private_hosts: `{0}` is neither a host name nor an address; wildcards are not possible here")]
+    #[error(
+        "egress_allow_private_hosts: `{0}` is neither a host name nor an address, with or without `:port`; wildcards are \
+         not possible here"
+    )]
     PrivateHost(String),
     #[error("egress_allow_networks: {0}")]
     Network(#[from] NotANetwork),
@@ -66,6 +88,16 @@ pub enum Forbidden {
     )]
     Host { host: String },
     #[error(
+        "port {port} of {host} is not allowed: list {host}:{port} under egress_allow_hosts, or under \
+         egress_allow_private_hosts if its address is not public"
+    )]
+    Port { host: String, port: u16 },
+    #[error(
+        "{host}:{port} is an address that this server listens on: list {host}:{port} under egress_allow_private_hosts if \
+         plans may call it"
+    )]
+    Listening { host: String, port: u16 },
+    #[error(
         "{host} is at {address}, which is not a public address: list the host under egress_allow_private_hosts or its \
          network under egress_allow_networks"
     )]
@@ -79,40 +111,39 @@ pub enum Forbidden {
 /// Egress rules, ready to be asked.
 #[derive(Clone, Debug)]
 pub struct Egress {
-    hosts: Vec<HostRule>,
-    private_hosts: Vec<String>,
+    hosts: Vec<Rule>,
+    private_hosts: Vec<Rule>,
     networks: Vec<Network>,
     any_public: bool,
     http: bool,
-}
-
-/// A host, or every host below a name.
-#[derive(Clone, Debug)]
-pub(crate) enum HostRule {
-    Exactly(String),
-    /// With its leading dot.
-    Below(String),
+    listening: Listening,
 }
 
 impl Egress {
     pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
-        let allowed = |rule: &String| host_rule(rule).ok_or_else(|| SettingsError::Host(rule.clone()));
-        let private = |host: &String| host_name(host).ok_or_else(|| SettingsError::PrivateHost(host.clone()));
+        let allowed = |text: &String| Rule::parse(text).ok_or_else(|| SettingsError::Host(text.clone()));
+        let private = |text: &String| {
+            let rule = Rule::parse(text).filter(|rule| matches!(rule.host, HostRule::Exactly(_)));
+            rule.ok_or_else(|| SettingsError::PrivateHost(text.clone()))
+        };
         Ok(Self {
             hosts: settings.allow_hosts.iter().map(allowed).collect::<Result<_, _>>()?,
             private_hosts: settings.allow_private_hosts.iter().map(private).collect::<Result<_, _>>()?,
             networks: settings.allow_networks.iter().map(|text| text.parse()).collect::<Result<_, _>>()?,
             any_public: settings.allow_any_public,
             http: settings.allow_http,
+            listening: Listening::new(&settings.listening),
         })
     }
 
     /// Rules that allow one endpoint the operator named, wherever it is, and nothing else.
     #[must_use]
     pub fn only(endpoint: &Url) -> Self {
-        let private_hosts = endpoint.host().map(|host| vec![normal(&host)]).unwrap_or_default();
         let http = endpoint.scheme() == "http";
-        Self { hosts: Vec::new(), private_hosts, networks: Vec::new(), any_public: false, http }
+        let rule = endpoint.host().map(|host| Rule::only(normal(&host), port_of(endpoint)));
+        let private_hosts = rule.into_iter().collect();
+        let (hosts, networks) = (Vec::new(), Vec::new());
+        Self { hosts, private_hosts, networks, any_public: false, http, listening: Listening::default() }
     }
 
     /// Judges everything about a URL that is known without asking a resolver.
@@ -122,28 +153,43 @@ impl Egress {
         if !(url.scheme() == "https" || url.scheme() == "http" && self.http) {
             return Err(Forbidden::Scheme { scheme: url.scheme().to_owned(), host: name });
         }
-        let literal = literal(&host);
+        let (literal, port) = (literal(&host), port_of(url));
+        let in_networks = literal.is_some_and(|address| self.in_networks(address));
+        let named_by = |rules: &[Rule]| rules.iter().any(|rule| rule.host.matches(&name, literal));
+        let is_private_host = named_by(&self.private_hosts);
         // Of an address it is known what it takes, whether the host is allowed or not.
-        if let Some(address) = literal {
-            self.permits_address(&name, address)?;
+        if let Some(address) = literal.filter(|address| !(is_private_host || in_networks || is_public(*address))) {
+            return Err(Forbidden::Address { host: name, address });
         }
-        if !self.permits_host(&name, literal) {
+        if !(self.any_public || is_private_host || in_networks || named_by(&self.hosts)) {
             return Err(Forbidden::Host { host: name });
         }
-        Ok(())
+        if !(in_networks || self.permits_port(&name, literal, port)) {
+            return Err(Forbidden::Port { host: name, port });
+        }
+        literal.map_or(Ok(()), |address| self.permits_address(&name, port, address))
     }
 
-    fn permits_host(&self, name: &str, literal: Option<IpAddr>) -> bool {
-        self.any_public
-            || self.private_hosts.iter().any(|host| host == name)
-            || self.hosts.iter().any(|rule| rule.matches(name, literal.is_some()))
-            || literal.is_some_and(|address| self.in_networks(address))
+    /// Whether a rule about the host is for this port.
+    fn permits_port(&self, name: &str, literal: Option<IpAddr>, port: u16) -> bool {
+        let is_usual = port == HTTPS || port == HTTP && self.http;
+        let permits = |rule: &Rule| rule.host.matches(name, literal) && rule.port.map_or(is_usual, |own| own == port);
+        self.any_public && is_usual || self.hosts.iter().any(permits) || self.permits_private(name, port)
     }
 
-    /// Judges an address that belongs to a host which may be reached.
-    pub fn permits_address(&self, host: &str, address: IpAddr) -> Result<(), Forbidden> {
-        let named = self.private_hosts.iter().any(|private| private == host);
-        if named || is_public(address) || self.in_networks(address) {
+    /// Whether a rule lets this port of the host be at an address that is not public.
+    fn permits_private(&self, name: &str, port: u16) -> bool {
+        let permits = |rule: &Rule| rule.host.matches(name, None) && rule.port.is_none_or(|own| own == port);
+        self.private_hosts.iter().any(permits)
+    }
+
+    /// Judges an address that belongs to a host whose name and port may be reached.
+    pub fn permits_address(&self, host: &str, port: u16, address: IpAddr) -> Result<(), Forbidden> {
+        let mut rules = self.hosts.iter().chain(&self.private_hosts);
+        if self.listening.contains(address, port) && !rules.any(|rule| rule.lists(host, port)) {
+            return Err(Forbidden::Listening { host: host.to_owned(), port });
+        }
+        if self.permits_private(host, port) || is_public(address) || self.in_networks(address) {
             return Ok(());
         }
         Err(Forbidden::Address { host: host.to_owned(), address })
@@ -152,48 +198,6 @@ impl Egress {
     fn in_networks(&self, address: IpAddr) -> bool {
         self.networks.iter().any(|network| network.contains(address))
     }
-}
-
-impl HostRule {
-    pub(crate) fn permits<S: AsRef<str>>(&self, host: &Host<S>) -> bool {
-        self.matches(&normal(host), literal(host).is_some())
-    }
-
-    fn matches(&self, name: &str, literal: bool) -> bool {
-        match self {
-            Self::Exactly(host) => host == name,
-            Self::Below(suffix) => !literal && name.len() > suffix.len() && name.ends_with(suffix.as_str()),
-        }
-    }
-}
-
-/// A rule as an operator writes it; none if it means nothing.
-pub(crate) fn host_rule(rule: &str) -> Option<HostRule> {
-    match rule.strip_prefix("*.") {
-        Some(below) => match Host::parse(below) {
-            Ok(host @ Host::Domain(_)) => readable(&host).map(|name| HostRule::Below(format!(".{name}"))),
-            Ok(Host::Ipv4(_) | Host::Ipv6(_)) | Err(_) => None,
-        },
-        None => host_name(rule).map(HostRule::Exactly),
-    }
-}
-
-/// A host as an operator writes it, in normal form; an IPv6 address may stand without its brackets.
-fn host_name(text: &str) -> Option<String> {
-    if let Ok(address) = text.parse::<std::net::Ipv6Addr>() {
-        return Some(normal(&Host::<&str>::Ipv6(address)));
-    }
-    readable(&Host::parse(text).ok()?)
-}
-
-/// The normal form of a host, if some host can have that name: the parser of URLs takes much that no resolver knows,
-/// and a rule that never matches would only look like one.
-fn readable<S: AsRef<str>>(host: &Host<S>) -> Option<String> {
-    let name = normal(host);
-    let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    let label = |label: &str| (1..=LABEL_MAX).contains(&label.len()) && label.bytes().all(letter);
-    let is_name = name.len() <= NAME_MAX && name.split('.').all(label);
-    (is_name || literal(host).is_some()).then_some(name)
 }
 
 /// Lower case, no dot at the end, IPv6 in brackets: what rules are compared with and effects are named by.
@@ -214,6 +218,11 @@ pub fn target(url: &Url) -> Option<String> {
         Some(port) => format!("{host}:{port}"),
         None => host,
     })
+}
+
+/// The port a request goes to. Only https and http get this far, and both have one of their own.
+fn port_of(url: &Url) -> u16 {
+    url.port_or_known_default().unwrap_or_default()
 }
 
 fn literal<S>(host: &Host<S>) -> Option<IpAddr> {
@@ -267,6 +276,16 @@ async fn look_up(name: String, places: &Places) -> io::Result<Vec<IpAddr>> {
     found.await.map_err(io::Error::other)?
 }
 
+tokio::task_local! {
+    /// The port that the request under way goes to. The client looks up names alone, and judging an address takes both.
+    static PORT: u16;
+}
+
+/// Makes a request whose address is judged together with the port it goes to.
+pub(crate) async fn towards<F: Future>(url: &Url, request: F) -> F::Output {
+    PORT.scope(port_of(url), request).await
+}
+
 /// Resolves, and lets through only what the rules permit. This is what the client connects by.
 #[derive(Clone, Debug)]
 pub(crate) struct Governed {
@@ -279,6 +298,7 @@ impl reqwest::dns::Resolve for Governed {
         let host = name.as_str().trim_end_matches('.').to_ascii_lowercase();
         let Self { egress, resolver } = self.clone();
         Box::pin(async move {
+            let port = PORT.try_with(|port| *port).map_err(io::Error::other)?;
             let found = resolver.resolve(name.as_str()).await?;
             if found.is_empty() {
                 return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address").into());
@@ -286,7 +306,7 @@ impl reqwest::dns::Resolve for Governed {
             let mut permitted = Vec::new();
             let mut refusal = None;
             for address in found {
-                match egress.permits_address(&host, address) {
+                match egress.permits_address(&host, port, address) {
                     Ok(()) => permitted.push(SocketAddr::new(address, 0)),
                     Err(forbidden) => refusal = refusal.or(Some(forbidden)),
                 }

@@ -32,7 +32,7 @@ use crate::rate::Kind;
 use crate::readers::Turn;
 use crate::runtime;
 
-pub(crate) use running::Plans;
+pub(crate) use running::{Plans, ServerFacts};
 
 /// Largest request: a chunk of an exported run. Plans are far smaller.
 pub(crate) const DECODE_BYTES_MAX: usize = 4 * 1024 * 1024;

@@ -2,6 +2,7 @@
 //! before the engine is.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -39,28 +40,35 @@ pub(crate) struct Plans {
     recovering: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// What plans depend on of the server that executes them.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerFacts {
+    /// Whether callers are authenticated.
+    pub(crate) authenticated: bool,
+    /// Imports of one caller that may wait.
+    pub(crate) waiting_reads_max: usize,
+    /// The addresses the server is bound to.
+    pub(crate) listening: Vec<SocketAddr>,
+}
+
 impl Plans {
-    /// Opens the store of runs. Nothing goes on by itself until [`Plans::begin`]. `authenticated` is whether callers
-    /// are, `waiting_reads_max` how many imports of one caller may wait.
-    pub(crate) fn open(
-        settings: &PlanSettings,
-        engine: &Engine,
-        authenticated: bool,
-        waiting_reads_max: usize,
-    ) -> Result<Self, StartError> {
-        let skills = Arc::new(registry::standard(&settings.skills)?);
+    /// Opens the store of runs. Nothing goes on by itself until [`Plans::begin`].
+    pub(crate) fn open(settings: &PlanSettings, engine: &Engine, server: &ServerFacts) -> Result<Self, StartError> {
+        let mut skills = settings.skills.clone();
+        skills.egress.listening = server.listening.clone();
+        let skills = Arc::new(registry::standard(&skills)?);
         let runs = RunStore::open(Arc::clone(&settings.store)).map_err(StartError::Runs)?;
         let metrics = PlanMetrics::new(&skills);
         let secrets = Arc::new(Configured::new(settings.skills.secrets.clone()));
         let observer = Arc::clone(&metrics) as Arc<dyn RunObserver>;
         let executor = Executor::open(runs, skills, secrets, settings.executor.clone(), observer);
-        let session_settings = SessionSettings { authenticated, ..settings.sessions.clone() };
+        let session_settings = SessionSettings { authenticated: server.authenticated, ..settings.sessions.clone() };
         let sessions = SessionRuns::open(engine.clone(), executor.clone(), session_settings);
         Ok(Plans {
             executor,
             sessions,
             metrics,
-            imports: Readers::new(IMPORTS, waiting_reads_max),
+            imports: Readers::new(IMPORTS, server.waiting_reads_max),
             import_bytes_max: settings.import_bytes_max,
             profiles: Arc::new(settings.profiles.clone()),
             recovering: Mutex::new(None),

@@ -7,6 +7,7 @@ mod target;
 mod checks;
 mod damage;
 mod doubt;
+mod egress;
 mod hostile;
 mod listing;
 mod numbers;

@@ -34,7 +34,7 @@ impl Bindings {
             let unreadable = || NotABinding(text.clone());
             let (name, host) = text.split_once('=').ok_or_else(unreadable)?;
             let (name, host) = (name.trim(), host.trim());
-            let rule = egress::host_rule(host).filter(|_| is_name(name)).ok_or_else(unreadable)?;
+            let rule = HostRule::parse(host).filter(|_| is_name(name)).ok_or_else(unreadable)?;
             hosts.entry(same_name(name)).or_default().push(rule);
         }
         Ok(Self(Arc::new(hosts)))

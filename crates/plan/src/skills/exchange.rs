@@ -13,7 +13,7 @@ use reqwest::{Certificate, Client, Method, Response, Url, redirect, retry};
 use tokio::time::Instant;
 
 use super::fault::Fault;
-use crate::egress::{Egress, Governed, Resolver};
+use crate::egress::{self, Egress, Governed, Resolver};
 
 /// Far beyond what an answer's head should need.
 const HEADERS_MAX: usize = 200;
@@ -145,7 +145,9 @@ impl Exchange {
         if let Some(body) = &request.body {
             sending = sending.body(body.clone());
         }
-        sending.send().await.map_err(|error| Fault::of_client(&host_of(&request.url), error))
+        egress::towards(&request.url, sending.send())
+            .await
+            .map_err(|error| Fault::of_client(&host_of(&request.url), error))
     }
 
     async fn read(&self, host: &str, mut response: Response) -> Result<Bytes, Fault> {
@@ -184,7 +186,7 @@ fn behind(redirects: u32, is_turned: bool, fault: Fault) -> Fault {
 }
 
 fn host_of(url: &Url) -> String {
-    crate::egress::target(url).unwrap_or_default()
+    egress::target(url).unwrap_or_default()
 }
 
 fn late(host: &str, timeout: Duration) -> Fault {

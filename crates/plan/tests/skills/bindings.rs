@@ -14,7 +14,8 @@ use crate::world::{PATIENT, SECRET, call, expect_code, registry_with, settings};
 
 fn bound(bindings: &[&str]) -> SkillSettings {
     let mut settings = settings();
-    settings.egress.allow_hosts = ["shop.example", "eu.shop.example", "other.example"].map(str::to_owned).to_vec();
+    settings.egress.allow_private_hosts =
+        ["shop.example", "eu.shop.example", "other.example"].map(str::to_owned).to_vec();
     settings.secrets.hosts = bindings.iter().map(|text| (*text).to_owned()).collect();
     settings
 }

@@ -50,7 +50,7 @@ async fn secure_server() -> (u16, String, tokio::task::JoinHandle<()>) {
 async fn a_certificate_must_be_believed_and_for_the_host() {
     let (port, root, server) = secure_server().await;
     let mut settings = settings();
-    settings.egress.allow_hosts = vec!["*.example".to_owned()];
+    settings.egress.allow_hosts = vec![format!("*.example:{port}")];
     let names = [("secure.example", "127.0.0.1"), ("other.example", "127.0.0.1")];
     let observe = async |settings: &macp_plan::skills::SkillSettings, host: &str| {
         let skill = registry_with(settings, &names).callable("http_call", "1.2.0").unwrap();
@@ -115,7 +115,7 @@ async fn tls_that_breaks_after_the_request_leaves_its_effect_open() {
         stream
     });
     let mut settings = settings();
-    settings.egress.allow_hosts = vec!["*.example".to_owned()];
+    settings.egress.allow_hosts = vec![format!("*.example:{port}")];
     settings.trust.roots_pem = vec![root];
     let skill = registry_with(&settings, &[("secure.example", "127.0.0.1")]).callable("http_call", "1.2.0").unwrap();
     let parameters = json!({"url": format!("https://secure.example:{port}/"), "method": "POST"});
