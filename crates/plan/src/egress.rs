@@ -102,10 +102,6 @@ pub enum Forbidden {
          network under egress_allow_networks"
     )]
     Address { host: String, address: IpAddr },
-    #[error(
-        "the secret `{name}` must not be sent to {host}: bind it to that host with bound_secrets, as {name}={host}"
-    )]
-    Secret { name: String, host: String },
 }
 
 /// Egress rules, ready to be asked.

@@ -191,7 +191,7 @@ impl<'a> Http<'a> {
     /// them at all is for the caller to know.
     pub(crate) fn headers<'h>(
         &self,
-        listed: impl Iterator<Item = (&'h str, &'h str)> + Clone,
+        listed: impl Iterator<Item = (&'h str, &'h str)>,
         target: Target<'_>,
         bindings: &Bindings,
     ) -> Result<Prepared, Fault> {

@@ -29,25 +29,26 @@ pub trait Secrets: fmt::Debug + Send + Sync {
     fn secret(&self, name: &str) -> Result<Zeroizing<String>, Error>;
 }
 
-/// Why a secret is not at hand. Names only.
-#[derive(Debug, thiserror::Error)]
+/// Why a call does not get a secret. Plans read these errors, so they contain names only, and no difference between a
+/// secret that does not exist, one that cannot be read and one that is bound to other hosts. The log has the reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error(
         "`{REFERENCE}` must be followed by a name of letters, digits, `_`, `-` and `.` that begins with a letter or digit"
     )]
     Name,
-    #[error("the secret `{name}` is not configured: {remedy}")]
-    Missing { name: String, remedy: String },
-    #[error("the secret `{name}` cannot be read")]
-    Unreadable { name: String, source: io::Error },
-    #[error("the secret `{name}` is not text in UTF-8")]
-    NotText { name: String },
+    #[error("the secret `{name}` is not available to this call; the server's log has the reason")]
+    Unavailable { name: String },
     #[error("the step does not name `{REFERENCE}{name}`; only a plan itself may name a secret")]
     NotNamed { name: String },
-    #[error(
-        "the secret `{name}` is bound to hosts, and is put into requests to them alone; name `{REFERENCE}{name}` in a header"
-    )]
-    Bound { name: String },
+}
+
+impl Error {
+    /// Logs, for the operator alone, why a call does not get a secret.
+    pub(crate) fn unavailable(name: &str, reason: impl fmt::Display) -> Self {
+        tracing::warn!(secret = name, %reason, "a call does not get a secret");
+        Self::Unavailable { name: name.to_owned() }
+    }
 }
 
 /// Where secrets come from. Both sources may be used; variables of the environment win.
@@ -91,6 +92,11 @@ impl Configured {
         Self { settings, variables }
     }
 
+    fn missing(&self, name: &str) -> Error {
+        Error::unavailable(name, format_args!("it is not configured; {}", self.remedy(name)))
+    }
+
+    /// What an operator does to configure a secret.
     fn remedy(&self, name: &str) -> String {
         let variable = self.variable(name).map(|variable| format!("set the variable {variable}"));
         let file = self.settings.directory.as_ref().map(|path| format!("write the file {}", path.join(name).display()));
@@ -113,27 +119,29 @@ impl Secrets for Configured {
             return Err(Error::Name);
         }
         if let Some(value) = self.variable(name).and_then(|variable| self.variables.get(&variable)) {
-            let text = value.to_str().ok_or_else(|| Error::NotText { name: name.to_owned() })?;
+            let text = value.to_str().ok_or_else(|| Error::unavailable(name, "its variable is not text in UTF-8"))?;
             return Ok(Zeroizing::new(text.to_owned()));
         }
         match &self.settings.directory {
             Some(directory) => self.read(directory, name),
-            None => Err(Error::Missing { name: name.to_owned(), remedy: self.remedy(name) }),
+            None => Err(self.missing(name)),
         }
     }
 }
 
 impl Configured {
     fn read(&self, directory: &Path, name: &str) -> Result<Zeroizing<String>, Error> {
-        let bytes = match std::fs::read(directory.join(name)) {
+        let path = directory.join(name);
+        let bytes = match std::fs::read(&path) {
             Ok(bytes) => Zeroizing::new(bytes),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(Error::Missing { name: name.to_owned(), remedy: self.remedy(name) });
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(self.missing(name)),
+            Err(error) => {
+                return Err(Error::unavailable(name, format_args!("cannot read {}: {error}", path.display())));
             }
-            Err(source) => return Err(Error::Unreadable { name: name.to_owned(), source }),
         };
         // The decoder's error would say where the text breaks off, which is about the value.
-        let text = std::str::from_utf8(&bytes).map_err(|_| Error::NotText { name: name.to_owned() })?;
+        let no_text = |_| Error::unavailable(name, format_args!("{} is not text in UTF-8", path.display()));
+        let text = std::str::from_utf8(&bytes).map_err(no_text)?;
         let text = text.strip_suffix('\n').unwrap_or(text);
         Ok(Zeroizing::new(text.strip_suffix('\r').unwrap_or(text).to_owned()))
     }
@@ -162,8 +170,8 @@ impl Secrets for Held {
         if !is_name(name) {
             return Err(Error::Name);
         }
-        let remedy = || "it is not among the secrets this program holds".to_owned();
-        self.0.get(name).cloned().ok_or_else(|| Error::Missing { name: name.to_owned(), remedy: remedy() })
+        let missing = || Error::unavailable(name, "it is not among the secrets this program holds");
+        self.0.get(name).cloned().ok_or_else(missing)
     }
 }
 

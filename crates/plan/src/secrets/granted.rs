@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use zeroize::Zeroizing;
 
-use super::{Bindings, Error, Secrets, is_name};
+use super::{Bindings, Error, REFERENCE, Secrets, is_name};
 
 /// Names of the secrets that a call may use.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,8 @@ impl Secrets for Granted<'_> {
         }
         self.allowed.check(name)?;
         if self.bindings.binds(name) && !self.allowed.entrusted.contains(name) {
-            return Err(Error::Bound { name: name.to_owned() });
+            let reason = format!("it is bound to hosts; only a header that names {REFERENCE}{name} gets it");
+            return Err(Error::unavailable(name, reason));
         }
         self.secrets.secret(name)
     }
@@ -79,13 +80,10 @@ mod tests {
         assert_eq!(told("named"), "1");
         assert_eq!(told("own"), "3", "what it was set up with is bound to nothing else");
         assert!(told("other").contains("does not name `secret://other`"), "{}", told("other"));
-        assert!(told("bound").contains("`bound` is bound to hosts"), "{}", told("bound"));
-        assert!(
-            told("OWN").contains("`OWN` is bound to hosts"),
-            "another spelling is the same secret: {}",
-            told("OWN")
-        );
-        assert!(told("missing").contains("not configured"), "{}", told("missing"));
+        // One that is bound, another spelling of one that is, and one that does not exist: no plan sees a difference.
+        for name in ["bound", "OWN", "missing"] {
+            assert_eq!(told(name), Error::Unavailable { name: name.to_owned() }.to_string());
+        }
         assert!(told("../named").contains("must be followed by a name"), "{}", told("../named"));
     }
 }

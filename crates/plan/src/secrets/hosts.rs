@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use url::Url;
 
-use super::{is_name, same_name};
-use crate::egress::{self, Forbidden, HostRule};
+use super::{Error, is_name, same_name};
+use crate::egress::{self, HostRule};
 
 /// A binding that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,13 +46,15 @@ impl Bindings {
     }
 
     /// Whether a secret may go where a URL leads.
-    pub(crate) fn check(&self, name: &str, url: &Url) -> Result<(), Forbidden> {
+    pub(crate) fn check(&self, name: &str, url: &Url) -> Result<(), Error> {
         let Some(rules) = self.0.get(&same_name(name)) else { return Ok(()) };
-        let host = url.host().ok_or(Forbidden::NoHost)?;
-        match rules.iter().any(|rule| rule.permits(&host)) {
-            true => Ok(()),
-            false => Err(Forbidden::Secret { name: name.to_owned(), host: egress::normal(&host) }),
+        let host = url.host();
+        if host.as_ref().is_some_and(|host| rules.iter().any(|rule| rule.permits(host))) {
+            return Ok(());
         }
+        let host = host.map_or_else(|| "a URL without a host".to_owned(), |host| egress::normal(&host));
+        let reason = format!("it is not bound to {host}; allow that with bound_secrets, as {name}={host}");
+        Err(Error::unavailable(name, reason))
     }
 }
 

@@ -44,21 +44,23 @@ pub(crate) struct Prepared {
     pub(crate) confidential: Vec<HeaderName>,
 }
 
-/// Puts headers together. Where a secret may go is asked before any is looked up.
+/// Puts headers together. Everything about secrets is found out before anything else, so that no other problem shows
+/// whether there is one.
 pub(crate) fn prepare<'h>(
-    listed: impl Iterator<Item = (&'h str, &'h str)> + Clone,
+    listed: impl Iterator<Item = (&'h str, &'h str)>,
     target: Target<'_>,
     bindings: &Bindings,
     secrets: &dyn Secrets,
 ) -> Result<Prepared, Fault> {
-    for name in listed.clone().flat_map(|(_, value)| secrets::names(value).unwrap_or_default()) {
-        bindings.check(name, target.url)?;
-    }
+    let expand = |(name, value): (&'h str, &'h str)| {
+        let bound = secrets::names(value)?.into_iter().try_for_each(|name| bindings.check(name, target.url));
+        bound.and_then(|()| secrets::expand(value, secrets)).map(|expanded| (name, value, expanded))
+    };
+    let expanded = listed.map(|header| expand(header).map_err(|error| withheld(header.0, &error)));
+    let expanded = expanded.collect::<Result<Vec<_>, Fault>>()?;
     let mut prepared = Prepared::default();
-    for (name, value) in listed {
+    for (name, value, expanded) in expanded {
         let header = header_name(name).map_err(invalid)?;
-        let unexpanded = |error| invalid(format!("at /headers/{name}: {}", told(&error)));
-        let expanded = secrets::expand(value, secrets).map_err(unexpanded)?;
         let mut sent = HeaderValue::from_str(&expanded).map_err(|_would_quote_it| invalid(unusable(name)))?;
         if secrets::mentions(value) {
             sent.set_sensitive(true);
@@ -113,10 +115,11 @@ fn invalid(message: impl Into<String>) -> Fault {
     Fault::new(Cause::InputInvalid, message)
 }
 
-/// An error about a secret and, if a file could not be read, why.
-fn told(error: &secrets::Error) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
+/// A header whose secret the call does not get.
+fn withheld(name: &str, error: &secrets::Error) -> Fault {
+    let cause = match error {
+        secrets::Error::Unavailable { .. } => Cause::EgressForbidden,
+        secrets::Error::Name | secrets::Error::NotNamed { .. } => Cause::InputInvalid,
+    };
+    Fault::new(cause, format!("at /headers/{name}: {error}"))
 }

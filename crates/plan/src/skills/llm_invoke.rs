@@ -153,13 +153,19 @@ impl Provider {
     fn headers(&self, secrets: &dyn Secrets) -> Result<HeaderMap, String> {
         let mut headers = HeaderMap::new();
         let Some(name) = &self.settings.api_key else { return Ok(headers) };
-        let key = secrets.secret(name).map_err(|error| error.to_string())?;
+        let unusable = || {
+            format!("the key of the provider `{}` cannot be used; the server's log has the reason", self.settings.name)
+        };
+        // The error names a secret that is not the plan's.
+        let key = secrets.secret(name).map_err(|_logged| unusable())?;
         let (header, value) = match self.settings.kind {
             LlmKind::OpenAi => ("authorization", zeroize::Zeroizing::new(format!("Bearer {}", *key))),
             LlmKind::Anthropic => ("x-api-key", key),
         };
-        let unusable = |_would_quote_it| format!("the secret `{name}` has characters that a header cannot carry");
-        let mut value = HeaderValue::from_str(&value).map_err(unusable)?;
+        let mut value = HeaderValue::from_str(&value).map_err(|_would_quote_it| {
+            tracing::warn!(secret = name, "the key of a provider has characters that a header cannot carry");
+            unusable()
+        })?;
         value.set_sensitive(true);
         headers.insert(HeaderName::from_static(header), value);
         Ok(headers)

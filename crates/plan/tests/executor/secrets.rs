@@ -154,7 +154,7 @@ async fn a_secret_that_is_missing() {
     let world = standard(&settings());
     let value = authored(&world, json!([call("s1", &server.url("/"), "secret://other")]));
     let result = check(&world, value).await;
-    assert_eq!(codes(&result), [("s1", "ERR_VALIDATION_FAILED")]);
+    assert_eq!(codes(&result), [("s1", "ERR_POLICY_VIOLATION")]);
     assert!(step_of(&result, "s1").outcome.message.contains("`other`"), "{result:?}");
     assert!(server.requests().is_empty());
 }

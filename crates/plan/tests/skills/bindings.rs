@@ -39,7 +39,9 @@ async fn arrives(skill: &dyn Skill, host: &str, header: &str) -> bool {
     let seen = call(skill, request(host, &port(&server), header), PATIENT).await;
     if seen.cause == Cause::EgressForbidden {
         expect_code(skill, &seen, "ERR_POLICY_VIOLATION");
-        assert!(seen.message.contains("token") && seen.message.contains(host), "{}", seen.message);
+        let told =
+            "at /headers/x-key: the secret `token` is not available to this call; the server's log has the reason";
+        assert_eq!(seen.message, told);
         assert!(server.requests().is_empty(), "nothing is sent");
         return false;
     }
@@ -60,6 +62,27 @@ async fn a_bound_secret_goes_to_its_hosts_alone() {
     assert!(!arrives(&*several, "other.example", "secret://token").await);
     let another = skill(&bound(&["unused=shop.example"]));
     assert!(arrives(&*another, "other.example", "secret://token").await, "nobody bound this one");
+}
+
+/// The errors of a plan that names secrets do not show which of them exist, or where they may be sent.
+#[tokio::test]
+async fn a_secret_that_is_bound_elsewhere_looks_like_one_that_does_not_exist() {
+    let server = Server::answering(answer(200, &[], "")).await;
+    let skill = skill(&bound(&["token=shop.example"]));
+    let seen = async |name: &str, header: &str| {
+        let url = format!("http://other.example:{}/", port(&server));
+        let mut headers = json!({"x-key": format!("secret://{name}")});
+        // What else is wrong is not found out first.
+        headers[header] = json!("y");
+        let seen = call(&*skill, json!({"url": url, "headers": headers}), PATIENT).await;
+        expect_code(&*skill, &seen, "ERR_POLICY_VIOLATION");
+        assert!(seen.message.contains(name), "{}", seen.message);
+        (seen.cause, seen.message.replace(name, "NAME"))
+    };
+    for header in ["x-other", "host"] {
+        assert_eq!(seen("token", header).await, seen("absent", header).await, "{header}");
+    }
+    assert!(server.requests().is_empty());
 }
 
 /// `TOKEN` and `token` are the same variable, so that one binding holds for both.

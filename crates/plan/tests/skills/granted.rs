@@ -97,7 +97,8 @@ async fn a_skill_reads_no_secret_that_is_bound() {
     let mut bound = settings();
     bound.secrets.hosts = vec!["token=shop.example".to_owned()];
     let (got, _, told) = read(with(&bound), "secret://token").await;
-    assert!(!got && told.contains("`token` is bound to hosts"), "{told}");
+    let unavailable = "the secret `token` is not available to this call; the server's log has the reason";
+    assert!(!got && told == unavailable, "{told}");
     let provider = LlmProvider {
         name: "models".to_owned(),
         kind: LlmKind::OpenAi,
@@ -107,7 +108,7 @@ async fn a_skill_reads_no_secret_that_is_bound() {
         max_tokens_field: None,
     };
     let (got, _, told) = read(with(&SkillSettings { providers: vec![provider], ..settings() }), "secret://token").await;
-    assert!(!got && told.contains("`token` is bound to hosts"), "the key of a provider is for it alone: {told}");
+    assert!(!got && told == unavailable, "the key of a provider is for it alone: {told}");
 }
 
 /// What an operator sets a skill up with is the operator's word, as the key of a provider is for `llm_invoke`.

@@ -194,7 +194,7 @@ async fn a_secret_that_is_missing_stops_the_call_before_it_is_made() {
     let skill = http(&settings());
     let server = Server::answering(answer(200, &[], "")).await;
     let seen = call(&*skill, json!({"url": server.url("/"), "headers": {"x-key": "secret://other"}}), PATIENT).await;
-    expect_code(&*skill, &seen, "ERR_VALIDATION_FAILED");
+    expect_code(&*skill, &seen, "ERR_POLICY_VIOLATION");
     assert!(seen.message.contains("`other`"), "{}", seen.message);
     assert!(server.requests().is_empty());
 }
