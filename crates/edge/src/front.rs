@@ -5,10 +5,10 @@
 //! its answer and the future between them, and every look at a body goes through all of its boxes.
 
 use std::convert::Infallible;
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{self, Context, Poll};
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -174,9 +174,13 @@ async fn begun(response: Response<ReplyBody>) -> Reply {
 
 /// A status, which is in the headers alone.
 fn refused(status: Status, connection: &Arc<Connection>, call: OpenCall) -> Reply {
+    Ok(short(unary::refuse(status), connection, call))
+}
+
+/// A reply for which no room is reserved.
+fn short(response: Response<Answer>, connection: &Arc<Connection>, call: OpenCall) -> Response<ReplyBody> {
     let nothing = connection.replies.of_strangers().charge(0);
-    let response: Response<Answer> = unary::refuse(status);
-    Ok(response.map(|answer| ReplyBody::new(answer, Arc::clone(connection), None, nothing, false, call)))
+    response.map(|answer| ReplyBody::new(answer, Arc::clone(connection), None, nothing, false, call))
 }
 
 /// The front as one connection sees it.
@@ -211,8 +215,13 @@ impl hyper::service::Service<Request<Incoming>> for Door {
         let Some(call) = self.open(&request) else {
             self.calls.next_is_brief();
             // The client may repeat it: nothing was done. HTTP/1.1 has no word for that, and its connection ends.
-            return Box::pin(std::future::ready(Err(h2::Error::from(h2::Reason::REFUSED_STREAM).into())));
+            return Box::pin(ready(Err(h2::Error::from(h2::Reason::REFUSED_STREAM).into())));
         };
+        if let Some(refused) = http::refuse_version(&request) {
+            self.calls.next_is_brief();
+            let refused = refused.map(|body| Answer::Generated(Body::new(body)));
+            return Box::pin(ready(Ok(short(refused, &self.connection, call))));
+        }
         let (front, connection) = (Arc::clone(&self.front), Arc::clone(&self.connection));
         match request.uri().path() {
             SEND if front.serves_runtime && unary::is_plain(&request) => {
@@ -255,7 +264,7 @@ impl Service<Request<Counted<Incoming>>> for Services {
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         if let Some(runtime) = &mut self.runtime {
-            ready!(Service::<Request<Counted<Incoming>>>::poll_ready(runtime, cx)?);
+            task::ready!(Service::<Request<Counted<Incoming>>>::poll_ready(runtime, cx)?);
         }
         Service::<Request<Counted<Incoming>>>::poll_ready(&mut self.others, cx)
     }
@@ -266,7 +275,7 @@ impl Service<Request<Counted<Incoming>>> for Services {
             names.next() == Some("") && names.next() == Some(RuntimeServer::NAME) && names.next().is_some();
         if is_of_runtime && let Some(runtime) = &mut self.runtime {
             if !http::speaks_grpc(request.headers()) {
-                return Box::pin(std::future::ready(Ok(http::not_grpc().map(Body::new))));
+                return Box::pin(ready(Ok(http::not_grpc().map(Body::new))));
             }
             return runtime.call(request);
         }

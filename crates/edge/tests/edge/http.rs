@@ -14,6 +14,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
+use tower::Service as _;
 
 use crate::common::*;
 
@@ -78,19 +79,51 @@ async fn what_is_not_marked_as_grpc_is_no_call() {
         ("POST", "/macp.history.v1.HistoryService/ExportSession".to_owned()),
         ("POST", "/grpc.health.v1.Health/Check".to_owned()),
     ] {
-        for header in ["x-nothing: 1", "content-type: text/plain", "content-type: application/json"] {
+        // gRPC-Web is not gRPC, and gRPC is defined for HTTP/2 alone.
+        for (header, status) in [
+            ("x-nothing: 1", 415),
+            ("content-type: text/plain", 415),
+            ("content-type: application/json", 415),
+            ("content-type: application/grpc-web", 415),
+            ("content-type: application/grpc-web+proto", 415),
+            ("content-type: application/grpc-web-text", 415),
+            ("content-type: application/grpcx", 415),
+            ("content-type: application/grpc\r\nte: trailers", 505),
+            ("content-type: application/grpc+proto\r\nte: trailers", 505),
+            ("content-type: application/grpc; charset=utf-8", 505),
+        ] {
             let (head, body) = ask(edge.address(), method, &path, header, &framed).await;
-            assert!(head.starts_with("http/1.1 415") && !head.contains("grpc-status"), "{path} {header}: {head}");
-            assert!(body.contains("application/grpc"), "{body}");
+            assert!(head.starts_with(&format!("http/1.1 {status}")), "{path} {header}: {head}");
+            assert!(!head.contains("grpc-status") && head.contains("macp-error-code: invalid_request"), "{head}");
+            let reason = serde_json::from_str::<serde_json::Value>(&body).expect("JSON")["error"].to_string();
+            assert!(reason.contains("gRPC") && reason.contains("HTTP/2"), "{reason}");
         }
     }
     assert_eq!(edge.session("s").await.expect_err("nothing was sent").code(), Code::NotFound);
+    edge.shut_down().await;
+}
 
-    // What is, is one over HTTP/1.1 as well.
-    let header = "content-type: application/grpc\r\nte: trailers";
-    let (head, _) = ask(edge.address(), "POST", &format!("{runtime}/Send"), header, &framed).await;
-    assert!(head.starts_with("http/1.1 200") && head.contains("content-type: application/grpc"), "{head}");
-    assert_eq!(edge.session("s").await.expect("it was sent").state, OPEN);
+/// The same over HTTP/2, where nothing but the content type differs from a call.
+#[tokio::test]
+async fn grpc_web_is_refused_over_http_2() {
+    let edge = Edge::start().await;
+    let message = SendRequest { envelope: Some(start("s")), signature: None }.encode_to_vec();
+    let length = u32::try_from(message.len()).expect("a short message").to_be_bytes();
+    let framed = [&[0][..], &length, &message].concat();
+    for (content_type, status) in [("application/grpc-web+proto", 415), ("application/grpc", 200)] {
+        let request = tonic::codegen::http::Request::post("/macp.v1.MACPRuntimeService/Send")
+            .header("content-type", content_type)
+            .body(tonic::body::Body::new(axum::body::Body::from(framed.clone())))
+            .expect("a request");
+        let mut channel = edge.channel.clone();
+        std::future::poll_fn(|cx| channel.poll_ready(cx)).await.expect("a connection");
+        let response = channel.call(request).await.expect("a response");
+        assert_eq!(response.status().as_u16(), status, "{content_type}");
+        let code = response.headers().get("macp-error-code").map(|code| code.as_bytes());
+        assert_eq!(code, (status == 415).then_some(&b"INVALID_REQUEST"[..]), "{content_type}");
+        let stored = edge.session("s").await.is_ok();
+        assert_eq!(stored, status == 200, "{content_type}");
+    }
     edge.shut_down().await;
 }
 
