@@ -26,6 +26,8 @@ pub enum FailureKind {
     NotFound,
     /// Stored data is not what was written.
     Corrupt,
+    /// Data that was acknowledged is missing, or may be: the log is damaged, or the database is missing or older.
+    Loss,
     /// The caller asked for something no store can keep.
     Invalid,
     /// Anything else; the source says what.
@@ -45,6 +47,7 @@ impl FailureKind {
             Self::Foreign => "LEDGER_FOREIGN",
             Self::NotFound => "LEDGER_NOT_FOUND",
             Self::Corrupt => "LEDGER_CORRUPT",
+            Self::Loss => "LEDGER_LOSS",
             Self::Invalid => "LEDGER_INVALID",
             Self::Other => "LEDGER_OTHER",
         }
@@ -72,6 +75,9 @@ impl FailureKind {
             Self::Foreign => "the file belongs to another application; choose another data directory",
             Self::NotFound => "no such database or directory; check the path of the data directory",
             Self::Corrupt => "stored data is damaged; restore from a backup and check the device",
+            Self::Loss => {
+                "acknowledged data is missing; restore a backup, or continue without it: `macp accept-loss --data DIR`"
+            }
             Self::Invalid => "the request cannot be stored",
             Self::Other => "the store failed",
         }
@@ -109,6 +115,12 @@ impl Failure {
             _ => FailureKind::Io,
         };
         Self::new(kind, context).with_source(source)
+    }
+
+    /// What was being done, or what was found, without advice.
+    #[must_use]
+    pub fn context(&self) -> &str {
+        &self.context
     }
 
     #[must_use]

@@ -1,9 +1,10 @@
 //! What a data directory may be, who may use it, and what happens if it is something else.
 
 use std::path::Path;
+use std::time::Duration;
 
 use macp_ledger::contract::sample::Session;
-use macp_ledger::sqlite::{DATABASE_FILE, LOCK_FILE};
+use macp_ledger::sqlite::{DATABASE_FILE, LOCK_FILE, Options, holder};
 use macp_ledger::{AppendError, Failure, FailureKind, Filter, PutMode, SqliteStore, Store};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -49,6 +50,80 @@ fn a_second_writer_is_told_who_holds_the_directory() {
 
     drop(store);
     SqliteStore::open(directory.path()).expect("a lock ends with its owner");
+}
+
+/// Deleting the lock file unlocks nothing: the directory itself is locked.
+#[cfg(unix)]
+#[test]
+fn a_deleted_lock_file_does_not_let_a_second_writer_in() {
+    let directory = TempDir::new().unwrap();
+    let store = SqliteStore::open(directory.path()).unwrap();
+    std::fs::remove_file(directory.path().join(LOCK_FILE)).unwrap();
+    for _ in 0..2 {
+        let failure = refused(directory.path());
+        assert_eq!(failure.kind(), FailureKind::Locked);
+        assert!(failure.to_string().contains("is in use by another process"), "{failure}");
+        assert!(!directory.path().join(LOCK_FILE).exists(), "a refused start leaves nothing");
+        assert_eq!(holder(directory.path()).unwrap().as_deref(), Some("another process"));
+        let failure = SqliteStore::accept_loss(directory.path(), None, 0).unwrap_err();
+        assert_eq!(failure.kind(), FailureKind::Locked);
+    }
+
+    // Other programs read, and so do ours.
+    let mut session = Session::new("s");
+    assert!(store.append(&[session.append(2)])[0].is_ok());
+    let count: i64 = raw(directory.path()).query_row("SELECT count(*) FROM entries", [], |row| row.get(0)).unwrap();
+    assert_eq!(count, 2);
+    let backup = directory.path().join("backup.db");
+    raw(directory.path()).execute("VACUUM INTO ?1", [backup.to_str().unwrap()]).unwrap();
+    assert_eq!(SqliteStore::open_read_only(directory.path()).unwrap().head("s").unwrap().unwrap().sequence, 2);
+    assert!(store.append(&[session.append(1)])[0].is_ok());
+    drop(store);
+    assert_eq!(holder(directory.path()).unwrap(), None);
+    drop(SqliteStore::open(directory.path()).unwrap());
+}
+
+/// A version that knows the lock file alone is kept out, and keeps this one out.
+#[test]
+fn the_lock_file_is_locked_as_well() {
+    let directory = TempDir::new().unwrap();
+    let store = SqliteStore::open(directory.path()).unwrap();
+    let file = || std::fs::File::options().read(true).write(true).open(directory.path().join(LOCK_FILE)).unwrap();
+    assert!(file().try_lock().is_err());
+    drop(store);
+    let older = file();
+    older.try_lock().unwrap();
+    assert_eq!(refused(directory.path()).kind(), FailureKind::Locked);
+    assert!(holder(directory.path()).unwrap().is_some());
+}
+
+/// Damage in a log loses nothing when there is nothing in it.
+#[test]
+fn a_log_is_emptied_when_nothing_is_written_for_a_while() {
+    let directory = TempDir::new().unwrap();
+    let options = Options { empty_after: Duration::from_millis(1), ..Options::default() };
+    let store = SqliteStore::open_with(directory.path(), options).unwrap();
+    let mut session = Session::new("s");
+    let log = directory.path().join(format!("{DATABASE_FILE}-wal"));
+    let is_empty = || std::fs::metadata(&log).is_ok_and(|log| log.len() == 0);
+    for sequence in 1..5 {
+        assert!(store.append(&[session.append_sized(1, 10_000)])[0].is_ok());
+        let emptied = (0..60_000).any(|_| is_empty() || (std::thread::sleep(Duration::from_millis(1)), false).1);
+        assert!(emptied, "the log still has {} bytes", std::fs::metadata(&log).unwrap().len());
+        assert_eq!(store.head("s").unwrap().unwrap().sequence, sequence);
+    }
+
+    // A reader in the middle of a read keeps the log, and holds nothing up.
+    let reader = raw(directory.path());
+    reader.execute_batch("BEGIN; SELECT count(*) FROM entries").unwrap();
+    let read = || reader.query_row("SELECT count(*) FROM entries", [], |row| row.get::<_, i64>(0)).unwrap();
+    let before = read();
+    for _ in 0..20 {
+        assert!(store.append(&[session.append(1)])[0].is_ok());
+        std::thread::yield_now();
+    }
+    assert_eq!(read(), before);
+    assert_eq!(store.head("s").unwrap().unwrap().sequence, 24);
 }
 
 #[test]
@@ -115,11 +190,11 @@ fn a_reader_does_not_make_a_store() {
 fn a_newer_schema_is_refused_untouched() {
     let directory = TempDir::new().unwrap();
     drop(SqliteStore::open(directory.path()).unwrap());
-    raw(directory.path()).pragma_update(None, "user_version", 2).unwrap();
+    raw(directory.path()).pragma_update(None, "user_version", 3).unwrap();
     let before = std::fs::read(directory.path().join(DATABASE_FILE)).unwrap();
     for failure in [refused(directory.path()), SqliteStore::open_read_only(directory.path()).unwrap_err()] {
-        assert_eq!(failure.kind(), FailureKind::SchemaVersion { found: 2, supported: 1 });
-        assert!(failure.to_string().contains("schema version 2"), "{failure}");
+        assert_eq!(failure.kind(), FailureKind::SchemaVersion { found: 3, supported: 2 });
+        assert!(failure.to_string().contains("schema version 3"), "{failure}");
         assert!(failure.to_string().contains("newer"), "{failure}");
     }
     assert_eq!(std::fs::read(directory.path().join(DATABASE_FILE)).unwrap(), before);
@@ -134,7 +209,7 @@ fn a_schema_of_no_version_is_refused_untouched() {
         raw(directory.path()).pragma_update(None, "user_version", version).unwrap();
         let before = std::fs::read(directory.path().join(DATABASE_FILE)).unwrap();
         for failure in [refused(directory.path()), SqliteStore::open_read_only(directory.path()).unwrap_err()] {
-            assert_eq!(failure.kind(), FailureKind::SchemaVersion { found: version, supported: 1 });
+            assert_eq!(failure.kind(), FailureKind::SchemaVersion { found: version, supported: 2 });
             assert!(failure.to_string().contains("too old to migrate"), "{failure}");
         }
         assert_eq!(std::fs::read(directory.path().join(DATABASE_FILE)).unwrap(), before);
@@ -144,13 +219,13 @@ fn a_schema_of_no_version_is_refused_untouched() {
 /// Version 1 grew before it was released: a database may have the number and not the tables.
 #[test]
 fn a_schema_that_lacks_a_table_is_refused_untouched() {
-    for table in ["sessions", "summaries", "entries", "documents", "probe"] {
+    for table in ["sessions", "summaries", "entries", "documents", "probe", "identity", "losses"] {
         let directory = TempDir::new().unwrap();
         drop(SqliteStore::open(directory.path()).unwrap());
         raw(directory.path()).execute_batch(&format!("DROP TABLE {table}")).unwrap();
         let before = std::fs::read(directory.path().join(DATABASE_FILE)).unwrap();
         for failure in [refused(directory.path()), SqliteStore::open_read_only(directory.path()).unwrap_err()] {
-            assert_eq!(failure.kind(), FailureKind::SchemaVersion { found: 1, supported: 1 });
+            assert_eq!(failure.kind(), FailureKind::SchemaVersion { found: 2, supported: 2 });
             assert!(failure.to_string().contains(&format!("no table {table:?}")), "{failure}");
             assert!(failure.to_string().contains("before the first release"), "{failure}");
         }

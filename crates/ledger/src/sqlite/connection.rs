@@ -14,7 +14,7 @@ use crate::failure::{Failure, FailureKind};
 
 /// How long to wait for an outsider, such as a `sqlite3` shell or a backup, that holds the database. Our own
 /// connections never wait for each other: there is one writer, and in WAL mode readers and the writer do not meet.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Page cache of the writer in KiB: the hot end of every tree. No larger, because SQLite walks over the whole cache at the
 /// end of nearly every commit (balancing a tree lends a page a number beyond the end of the file, and numbers beyond the
 /// end are looked for); what is not in it comes from the operating system's cache.

@@ -8,20 +8,26 @@
 //! A batch is stored when its commit has been synced, and never in part. One process owns a directory for writing;
 //! any number may read beside it. Anyone can look inside with `sqlite3`.
 //!
+//! Before a directory is opened, it is checked that nothing acknowledged is missing from it ([`loss`]).
+//!
 //! No other code in the process may open `macp.db` itself: closing any descriptor of the file would drop the locks
 //! SQLite holds on it.
 
+mod acceptance;
 mod checkpoint;
 mod connection;
 mod error;
 mod known;
 mod lock;
+mod loss;
 mod options;
 mod plan;
+mod position;
 mod readers;
 mod room;
 mod schema;
 mod strays;
+mod wal;
 mod writer;
 
 use std::fs::{DirBuilder, File};
@@ -32,13 +38,16 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 
-pub use self::lock::LOCK_FILE;
+pub use self::acceptance::AcceptedLoss;
+pub use self::lock::{LOCK_FILE, holder};
 pub use self::options::{Options, Synchronous};
+pub use self::position::POSITION_FILE;
 pub use self::strays::Stray;
 
 use self::checkpoint::Checkpointer;
 use self::connection::Place;
 use self::lock::DirectoryLock;
+use self::position::Noted;
 use self::readers::Readers;
 use self::writer::Writer;
 use crate::documents::{self, Document, PutMode, PutOutcome};
@@ -60,6 +69,8 @@ pub struct SqliteStore {
     readers: Readers,
     /// `None` when opened for reading only.
     writing: Option<Writing>,
+    /// What acknowledged data is missing; only a store for reading opens then.
+    loss: Option<Failure>,
     path: PathBuf,
 }
 
@@ -69,14 +80,15 @@ struct Writing {
     checkpointer: Checkpointer,
     writer: Arc<Mutex<Writer>>,
     checkpoint_pages: u64,
-    writes: AtomicU64,
+    writes: Arc<AtomicU64>,
     _lock: DirectoryLock,
 }
 
 impl SqliteStore {
     /// Opens the data directory for exclusive writing, creating it and the database if they are missing.
     ///
-    /// The cost does not depend on how many sessions are stored.
+    /// The cost does not depend on how many sessions are stored. A directory that lacks acknowledged data is refused
+    /// with [`FailureKind::Loss`], until the loss is accepted ([`SqliteStore::accept_loss`]).
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, Failure> {
         Self::open_with(directory, Options::default())
     }
@@ -89,29 +101,55 @@ impl SqliteStore {
         let path = directory.join(DATABASE_FILE);
         let checkpoint_pages = options.checkpoint_pages;
         let place = Place { path: path.clone(), options, immutable: false };
-        let writer = Arc::new(Mutex::new(Writer::open(place.clone())?));
-        let checkpointer = Checkpointer::start(place.clone(), Arc::clone(&writer))?;
-        let writing = Writing { checkpointer, writer, checkpoint_pages, writes: AtomicU64::new(0), _lock: lock };
-        Ok(Self { readers: Readers::new(place), writing: Some(writing), path })
+        let noted = position::read(directory)?;
+        loss::check_files(&path, noted.as_ref())?;
+        check_position(&place, noted.as_ref())?;
+        let writer = Arc::new(Mutex::new(Writer::open(place.clone(), noted.and_then(|noted| noted.log))?));
+        let writes = Arc::new(AtomicU64::new(0));
+        let checkpointer = Checkpointer::start(place.clone(), Arc::clone(&writer), Arc::clone(&writes))?;
+        let writing = Writing { checkpointer, writer, checkpoint_pages, writes, _lock: lock };
+        Ok(Self { readers: Readers::new(place), writing: Some(writing), loss: None, path })
     }
 
     /// Opens an existing data directory for reading: takes no lock, writes no record, works beside a running server.
+    ///
+    /// A database that lacks acknowledged data can be read; [`SqliteStore::loss`] reports what is missing.
     pub fn open_read_only(directory: impl AsRef<Path>) -> Result<Self, Failure> {
-        let path = directory.as_ref().join(DATABASE_FILE);
+        let directory = directory.as_ref();
+        let path = directory.join(DATABASE_FILE);
+        // In this order: a server that writes meanwhile is ahead of what was read before.
+        let (noted, unreadable) = or_loss(position::read(directory))?;
+        let (_, damage) = or_loss(loss::check_files(&path, noted.flatten().as_ref()))?;
+        if damage.is_some() && loss::size(&path)?.unwrap_or(0) == 0 {
+            return Err(damage.expect("checked above"));
+        }
         std::fs::metadata(&path)
             .map_err(|source| Failure::from_io(format!("open database {}", path.display()), source))?;
+        let loss = unreadable.or(damage);
+        // A log that is cut short shows a state that is not worth comparing.
+        let noted = noted.flatten().filter(|_| loss.is_none());
         let mut place = Place { path: path.clone(), options: Options::default(), immutable: false };
-        let opened = verify(&place);
-        if let Err(failure) = opened {
-            // On a read-only medium SQLite cannot keep the file its connections share. If there is no log either, the
-            // database is all there is, and can be read as it stands.
-            if !matches!(failure.kind(), FailureKind::Io | FailureKind::ReadOnly) || log_exists(&path) {
-                return Err(failure);
-            }
+        let mut verified = verify(&place, noted.as_ref());
+        // On a read-only medium SQLite cannot keep the file its connections share. If there is no log either, the
+        // database is all there is, and can be read as it stands.
+        let is_read_only = |failure: &Failure| matches!(failure.kind(), FailureKind::Io | FailureKind::ReadOnly);
+        if verified.as_ref().is_err_and(is_read_only) && loss::size(&wal::path_of(&path))?.unwrap_or(0) == 0 {
             place.immutable = true;
-            verify(&place)?;
+            verified = verify(&place, noted.as_ref());
         }
-        Ok(Self { readers: Readers::new(place), writing: None, path })
+        let loss = match (verified, loss) {
+            (Ok(behind), loss) => loss.or(behind),
+            // Without its log a database may be no database.
+            (Err(_), Some(loss)) => return Err(loss),
+            (Err(failure), None) => return Err(failure),
+        };
+        Ok(Self { readers: Readers::new(place), writing: None, loss, path })
+    }
+
+    /// What acknowledged data is missing from a store that was opened for reading.
+    #[must_use]
+    pub fn loss(&self) -> Option<&Failure> {
+        self.loss.as_ref()
     }
 
     /// The database file.
@@ -155,7 +193,7 @@ impl Writing {
     fn write<T>(&self, write: impl FnOnce(&mut Writer) -> T) -> T {
         let mut writer = self.writer();
         let result = write(&mut writer);
-        // To ask for the length of the log costs as much as to write a record.
+        // To query the length of the log costs as much as to write a record.
         let writes = self.writes.fetch_add(1, Ordering::Relaxed);
         if !writes.is_multiple_of((self.checkpoint_pages / PAGES_PER_LOOK).clamp(1, WRITES_PER_LOOK)) {
             return result;
@@ -302,15 +340,35 @@ fn parents_of_missing(directory: &Path) -> Vec<PathBuf> {
     missing.filter_map(Path::parent).map(here).collect()
 }
 
-fn verify(place: &Place) -> Result<(), Failure> {
+/// Accepts the schema; returns what is missing.
+fn verify(place: &Place, noted: Option<&Noted>) -> Result<Option<Failure>, Failure> {
     let connection = place.open_reader()?;
-    schema::verify(&connection, &place.path)
+    let version = schema::accept(&connection, &place.path)?;
+    let (_, loss) = or_loss(loss::check_position(&connection, version, &place.path, noted))?;
+    match version {
+        0 => Err(loss.unwrap_or_else(|| schema::empty(&place.path))),
+        _ => Ok(loss),
+    }
 }
 
-fn log_exists(path: &Path) -> bool {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    Path::new(&log).exists()
+/// Compares the database with the position file, over a connection that cannot write: closing the last connection that
+/// can would change the files.
+fn check_position(place: &Place, noted: Option<&Noted>) -> Result<(), Failure> {
+    if noted.is_none() {
+        return Ok(());
+    }
+    let connection = place.open_reader()?;
+    let version = schema::accept(&connection, &place.path)?;
+    loss::check_position(&connection, version, &place.path, noted)
+}
+
+/// Separates missing data, which a reader reports, from a failure to look for it.
+fn or_loss<T>(checked: Result<T, Failure>) -> Result<(Option<T>, Option<Failure>), Failure> {
+    match checked {
+        Ok(value) => Ok((Some(value), None)),
+        Err(failure) if failure.kind() == FailureKind::Loss => Ok((None, Some(failure))),
+        Err(failure) => Err(failure),
+    }
 }
 
 #[cfg(test)]

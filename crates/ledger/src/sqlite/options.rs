@@ -1,8 +1,14 @@
 //! Settings of the SQLite store. The defaults are what the guarantees rest on; the rest is for tests and measurements.
 
+use std::time::Duration;
+
 /// Pages in the write-ahead log at which it is copied into the database and started over: 16 MiB. More would write
 /// the database less often; less keeps recovery after a crash, which reads the log once, below some 20 ms.
 const CHECKPOINT_PAGES: u64 = 4_096;
+
+/// How long nothing is written until the log is emptied. Damage in a log that is empty loses nothing; a longer time lets
+/// more requests in a row share the cost of beginning a new log, which is a sync.
+const EMPTY_AFTER: Duration = Duration::from_secs(1);
 
 /// How a SQLite store is opened.
 #[derive(Clone, Debug)]
@@ -11,6 +17,8 @@ pub struct Options {
     pub synchronous: Synchronous,
     /// Pages in the write-ahead log at which a checkpoint is due.
     pub checkpoint_pages: u64,
+    /// How long nothing is written until the log is emptied.
+    pub empty_after: Duration,
     /// Upper bound on a single record, below the one SQLite has (1,000,000,000 bytes).
     pub record_bytes_max: Option<i32>,
     /// Name of a registered SQLite file layer to use in place of the operating system's.
@@ -28,6 +36,12 @@ pub enum Synchronous {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { synchronous: Synchronous::Full, checkpoint_pages: CHECKPOINT_PAGES, record_bytes_max: None, vfs: None }
+        Self {
+            synchronous: Synchronous::Full,
+            checkpoint_pages: CHECKPOINT_PAGES,
+            empty_after: EMPTY_AFTER,
+            record_bytes_max: None,
+            vfs: None,
+        }
     }
 }

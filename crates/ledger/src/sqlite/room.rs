@@ -65,7 +65,14 @@ fn make(log: &Path, used: u64) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::contract::sample::Session;
+    use crate::sqlite::Options;
     use crate::{History, SqliteStore, Store as _};
+
+    /// A store whose log is not emptied, however slow the test is.
+    fn open(directory: &Path) -> SqliteStore {
+        let options = Options { empty_after: std::time::Duration::MAX, ..Options::default() };
+        SqliteStore::open_with(directory, options).expect("opened")
+    }
 
     fn length(directory: &Path) -> u64 {
         directory.join("macp.db-wal").metadata().expect("there is a log").len()
@@ -90,7 +97,7 @@ mod tests {
     #[test]
     fn a_log_grows_in_steps_and_is_read_back_with_room_behind_it() {
         let directory = tempfile::tempdir().expect("a directory");
-        let store = SqliteStore::open(directory.path()).expect("opened");
+        let store = open(directory.path());
         let mut session = Session::new("s");
         let mut lengths = Vec::new();
         for count in 1..=200 {
@@ -110,7 +117,7 @@ mod tests {
     #[test]
     fn room_that_was_made_in_part_hurts_nobody() {
         let directory = tempfile::tempdir().expect("a directory");
-        let store = SqliteStore::open(directory.path()).expect("opened");
+        let store = open(directory.path());
         let mut session = Session::new("s");
         for _ in 0..50 {
             assert!(store.append(&[session.append_sized(1, 100)])[0].is_ok());

@@ -15,10 +15,13 @@ pub(super) const APPLICATION_ID: i32 = 0x4D41_4350;
 
 /// `MIGRATIONS[n]` turns version n into version n + 1; version 0 is the empty file. A migration that ever shipped is
 /// never edited.
-const MIGRATIONS: &[&str] = &[include_str!("v1.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("v1.sql"), include_str!("v2.sql")];
 
 /// The version this program reads and writes.
 pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// The first version in which a database has a position.
+pub(super) const POSITION_VERSION: i64 = 2;
 
 /// What an opened file is.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,7 +30,8 @@ enum Layout {
     Ours { version: i64 },
 }
 
-/// Accepts an empty file and every version of ours this program can bring to [`VERSION`]; touches nothing.
+/// Accepts an empty file, as version 0, and every version of ours this program can bring to [`VERSION`]; touches nothing.
+/// Readers need no more than the tables of version 1.
 pub(super) fn accept(connection: &Connection, path: &Path) -> Result<i64, Failure> {
     let version = match inspect(connection, path)? {
         Layout::Empty => return Ok(0),
@@ -37,9 +41,7 @@ pub(super) fn accept(connection: &Connection, path: &Path) -> Result<i64, Failur
     if !(1..=VERSION).contains(&version) {
         return Err(version_failure(version, path));
     }
-    if version == VERSION {
-        check_tables(connection, path)?;
-    }
+    check_tables(connection, version, path)?;
     Ok(version)
 }
 
@@ -61,13 +63,9 @@ fn migrate_from(found: i64, connection: &mut Connection, path: &Path, migrations
     Ok(())
 }
 
-/// Accepts exactly [`VERSION`]; for connections that may not write.
-pub(super) fn verify(connection: &Connection, path: &Path) -> Result<(), Failure> {
-    match inspect(connection, path)? {
-        Layout::Empty => Err(Failure::new(FailureKind::NotFound, format!("database {} is empty", path.display()))),
-        Layout::Ours { version: VERSION } => check_tables(connection, path),
-        Layout::Ours { version } => Err(version_failure(version, path)),
-    }
+/// Refuses an empty file, where only reading is wanted.
+pub(super) fn empty(path: &Path) -> Failure {
+    Failure::new(FailureKind::NotFound, format!("database {} is empty", path.display()))
 }
 
 fn inspect(connection: &Connection, path: &Path) -> Result<Layout, Failure> {
@@ -88,14 +86,15 @@ fn inspect(connection: &Connection, path: &Path) -> Result<Layout, Failure> {
 }
 
 /// Before the first release the layout grew without a new number, and a database of that time says it is what it is not.
-fn check_tables(connection: &Connection, path: &Path) -> Result<(), Failure> {
+fn check_tables(connection: &Connection, version: i64, path: &Path) -> Result<(), Failure> {
     let failed = |source| error::failure(format!("open database {}", path.display()), source);
-    for table in MIGRATIONS.iter().flat_map(|script| tables(script)) {
+    let scripts = MIGRATIONS.iter().zip(1_i64..).take_while(|(_, to)| *to <= version);
+    for table in scripts.flat_map(|(script, _)| tables(script)) {
         let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1)";
         let is_there: bool = connection.query_row(sql, [table], |row| row.get(0)).map_err(failed)?;
         if !is_there {
             let context = format!("open database {}: it has no table {table:?}", path.display());
-            return Err(Failure::new(FailureKind::SchemaVersion { found: VERSION, supported: VERSION }, context));
+            return Err(Failure::new(FailureKind::SchemaVersion { found: version, supported: version }, context));
         }
     }
     Ok(())
@@ -122,7 +121,7 @@ mod tests {
     const ADD_NOTE: &str = "ALTER TABLE sessions ADD COLUMN note TEXT NOT NULL DEFAULT 'none'";
     const DROP_AND_FAIL: &str = "DROP TABLE entries; INSERT INTO nowhere VALUES (1)";
 
-    /// A directory of version 1 with one session in it.
+    /// A directory that began with version 1, with one session in it.
     fn version_1() -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         let connection = Connection::open(directory.path().join(DATABASE_FILE)).unwrap();
@@ -153,20 +152,20 @@ mod tests {
         let directory = version_1();
         let path = directory.path().join(DATABASE_FILE);
         let mut connection = Connection::open(&path).unwrap();
-        let migrations = [MIGRATIONS[0], ADD_NOTE];
+        let migrations = [MIGRATIONS, &[ADD_NOTE]].concat();
         let found = accept(&connection, &path).unwrap();
-        assert_eq!(found, 1);
+        assert_eq!(found, VERSION);
         migrate_from(found, &mut connection, &path, &migrations).unwrap();
-        assert_eq!(version(&connection), 2);
+        assert_eq!(version(&connection), VERSION + 1);
         let (id, note): (String, String) =
             connection.query_row("SELECT id, note FROM sessions", [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
         assert_eq!((id.as_str(), note.as_str()), ("kept", "none"));
         assert_eq!(count(&connection, "entries"), 1);
         // Adding the column again would fail.
-        migrate_from(2, &mut connection, &path, &migrations).unwrap();
+        migrate_from(VERSION + 1, &mut connection, &path, &migrations).unwrap();
 
         let failure = accept(&connection, &path).unwrap_err();
-        assert_eq!(failure.kind(), FailureKind::SchemaVersion { found: 2, supported: VERSION });
+        assert_eq!(failure.kind(), FailureKind::SchemaVersion { found: VERSION + 1, supported: VERSION });
         drop(connection);
         assert_eq!(SqliteStore::open(directory.path()).unwrap_err().kind(), failure.kind());
     }
@@ -178,8 +177,8 @@ mod tests {
         let mut connection = Connection::open(&path).unwrap();
         let found = accept(&connection, &path).unwrap();
         assert_eq!(found, 0);
-        migrate_from(found, &mut connection, &path, &[MIGRATIONS[0], ADD_NOTE]).unwrap();
-        assert_eq!(version(&connection), 2);
+        migrate_from(found, &mut connection, &path, &[MIGRATIONS, &[ADD_NOTE]].concat()).unwrap();
+        assert_eq!(version(&connection), VERSION + 1);
     }
 
     #[test]
@@ -187,9 +186,10 @@ mod tests {
         let directory = version_1();
         let path = directory.path().join(DATABASE_FILE);
         let mut connection = Connection::open(&path).unwrap();
-        let failure = migrate_from(1, &mut connection, &path, &[MIGRATIONS[0], DROP_AND_FAIL]).unwrap_err();
+        let migrations = [MIGRATIONS, &[DROP_AND_FAIL]].concat();
+        let failure = migrate_from(VERSION, &mut connection, &path, &migrations).unwrap_err();
         assert!(failure.to_string().contains("prepare database"), "{failure}");
-        assert_eq!(version(&connection), 1);
+        assert_eq!(version(&connection), VERSION);
         assert_eq!(count(&connection, "entries"), 1);
         drop(connection);
         let store = SqliteStore::open(directory.path()).unwrap();

@@ -11,7 +11,10 @@
 
 mod documents;
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
@@ -19,8 +22,10 @@ use super::checkpoint;
 use super::connection::Place;
 use super::known::Known;
 use super::plan::{Plan, SessionPlan, Stored};
+use super::position::{Position, PositionFile};
 use super::readers;
 use super::room::Room;
+use super::wal::LogPosition;
 use crate::failure::Failure;
 use crate::store::{Append, AppendError, IndexUpdate};
 
@@ -49,6 +54,13 @@ pub(super) struct Writer {
     pages_max: Option<u32>,
     /// None with a file layer of its own, which knows nothing of files changed beside it.
     room: Option<Room>,
+    /// Of everything that was committed.
+    position: Position,
+    position_file: PositionFile,
+    /// Why the last commit is not in the position file. The file then holds an older position.
+    unnoted: Option<io::Error>,
+    /// The frame of the last commit in the log, set by SQLite; 0 once it was noted.
+    frame: Arc<AtomicU32>,
 }
 
 /// Where an attempt to store a batch went wrong.
@@ -60,10 +72,25 @@ enum Attempt<'a> {
 }
 
 impl Writer {
-    pub(super) fn open(place: Place) -> Result<Self, Failure> {
-        let connection = place.create_writer()?;
+    /// Opens the database, which was compared with the position file; `log` is what that says of its log.
+    pub(super) fn open(place: Place, log: Option<LogPosition>) -> Result<Self, Failure> {
+        let frame = Arc::default();
+        let connection = observed(place.create_writer()?, &frame, &place)?;
         let room = place.options.vfs.is_none().then(|| Room::new(&place.path));
-        Ok(Self { place, connection: Some(connection), known: Known::default(), pages_max: None, room })
+        let position = Position::read(&connection).map_err(|source| place.failed_in_use("read database", source))?;
+        let directory = place.path.parent().unwrap_or(Path::new("."));
+        let position_file = PositionFile::open(directory, &place.path, position, log)?;
+        Ok(Self {
+            place,
+            connection: Some(connection),
+            known: Known::default(),
+            pages_max: None,
+            room,
+            position,
+            position_file,
+            unnoted: None,
+            frame,
+        })
     }
 
     pub(super) fn append(&mut self, batch: &[Append]) -> Vec<Result<(), AppendError>> {
@@ -118,6 +145,11 @@ impl Writer {
         if let Err(source) = connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
             return Err(Attempt::Commit(self.place.failed_in_use("commit to database", source), plan));
         }
+        if !plan.sessions.is_empty() {
+            // Entries are written last, and each is the last row of its table.
+            self.position.entries = connection.last_insert_rowid().cast_unsigned();
+            self.note();
+        }
         for (session, key) in plan.sessions.iter().zip(keys) {
             let (append, record) = session.last();
             if !append.index.open {
@@ -169,7 +201,21 @@ impl Writer {
     /// Writes durably without changing what anyone can see.
     pub(super) fn probe(&mut self) -> Result<(), Failure> {
         self.ensure_open()?;
-        self.touch()
+        self.touch()?;
+        if self.unnoted.is_some() {
+            self.note();
+        }
+        match self.unnoted.take() {
+            Some(source) => Err(Failure::from_io("write the position file", source)),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes down how far the database has come, after a commit. If that fails the commit stands, and a later one
+    /// writes its own position.
+    fn note(&mut self) {
+        let frame = self.frame.swap(0, Ordering::Relaxed);
+        self.unnoted = self.position_file.write(self.position, (frame > 0).then_some(frame)).err();
     }
 
     /// Copies what can be copied from the log into the database.
@@ -207,11 +253,12 @@ impl Writer {
     pub(super) fn reset(&mut self) {
         self.connection = None;
         self.known.clear();
+        self.position_file.forget_log();
     }
 
     fn ensure_open(&mut self) -> Result<(), Failure> {
         if self.connection.is_none() {
-            let connection = self.place.reopen_writer()?;
+            let connection = observed(self.place.reopen_writer()?, &self.frame, &self.place)?;
             self.limit_pages(&connection)?;
             self.connection = Some(connection);
         }
@@ -252,6 +299,17 @@ impl Writer {
             self.connection = None;
         }
     }
+}
+
+/// A connection whose commits set the frame they end with.
+fn observed(mut connection: Connection, frame: &Arc<AtomicU32>, place: &Place) -> Result<Connection, Failure> {
+    let frame = Arc::clone(frame);
+    let hook = move |_: &mut rusqlite::hooks::Wal, pages: i32| {
+        frame.store(u32::try_from(pages).unwrap_or(0), Ordering::Relaxed);
+        Ok(())
+    };
+    connection.wal_hook(Some(hook)).map_err(|source| place.failed_in_use("configure database", source))?;
+    Ok(connection)
 }
 
 /// Writes everything but the commit; returns the plan and the key of each planned session.
@@ -366,7 +424,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("test.db");
         let place = Place { path, options: Options::default(), immutable: false };
-        let mut writer = Writer::open(place).unwrap();
+        let mut writer = Writer::open(place, None).unwrap();
         let first = record::seal(None, &entry(1, "first"));
         let second = record::seal(Some(&first.hash), &entry(2, "second"));
         let other = record::seal(None, &entry(1, "another first"));

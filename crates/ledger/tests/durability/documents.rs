@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use macp_ledger::contract::random::{self, Random};
 use macp_ledger::contract::sample::Session;
-use macp_ledger::sqlite::{Options, Synchronous};
+use macp_ledger::sqlite::{Options, POSITION_FILE, Synchronous};
 use macp_ledger::{FailureKind, PutMode, PutOutcome, SqliteStore, Store};
 use tempfile::TempDir;
 
@@ -24,6 +24,8 @@ struct Run {
     events: Vec<Event>,
     opened: usize,
     states: Vec<Documents>,
+    /// The position file after each change.
+    notes: Vec<Vec<u8>>,
 }
 
 fn run(synchronous: Synchronous, random: &mut Random) -> Run {
@@ -33,6 +35,8 @@ fn run(synchronous: Synchronous, random: &mut Random) -> Run {
     let opened = recorder.events().len();
     let mut session = Session::new("between the documents");
     let mut states = vec![Documents::new()];
+    let note = || std::fs::read(directory.path().join(POSITION_FILE)).unwrap();
+    let mut notes = vec![note()];
     while states.len() <= CHANGES_MIN || (checkpoints(recorder) < CHECKPOINTS_MIN && states.len() < CHANGES_MAX) {
         let mut documents = states.last().unwrap().clone();
         let key = format!("k{}", random.below(5));
@@ -62,24 +66,27 @@ fn run(synchronous: Synchronous, random: &mut Random) -> Run {
         }
         recorder.record(Event::Acknowledged(states.len()));
         states.push(documents);
+        notes.push(note());
         if random.one_in(4) {
             assert!(store.append(&[session.append(1)])[0].is_ok());
         }
     }
     assert!(states.len() < CHANGES_MAX, "no checkpoint ran");
-    Run { events: recorder.events(), opened, states }
+    Run { events: recorder.events(), opened, states, notes }
 }
 
-/// Opens the image and says what of the promise does not hold there.
-fn check(run: &Run, point: usize, keep: impl FnMut() -> bool) -> Result<(), String> {
+/// Opens the image, with one of the position files that may be there, and returns what of the promise does not hold.
+fn check(run: &Run, point: usize, age: u64, keep: impl FnMut() -> bool) -> Result<(), String> {
     let directory = TempDir::new().unwrap();
     image::write(directory.path(), &run.events, point, keep);
+    let acknowledged = acknowledged(&run.events[..point]);
+    std::fs::write(directory.path().join(POSITION_FILE), &run.notes[acknowledged.saturating_sub(age as usize)])
+        .unwrap();
     // Recovery does not need to be durable here, only quick.
     let options = Options { synchronous: Synchronous::Off, ..Options::default() };
     let store = SqliteStore::open_with(directory.path(), options).map_err(|failure| format!("{failure:?}"))?;
     let found = store.documents("kind", None, usize::MAX).map_err(|failure| format!("{failure:?}"))?;
     let found: Documents = found.into_iter().map(|it| (it.key.to_string(), it.bytes.to_vec())).collect();
-    let acknowledged = acknowledged(&run.events[..point]);
     // A change that was under way may be there, whole, or not at all.
     let allowed = acknowledged..=(acknowledged + 1).min(run.states.len() - 1);
     if !allowed.clone().any(|changes| run.states[changes] == found) {
@@ -99,9 +106,10 @@ fn acknowledged_documents_survive_every_crash() {
     let points = points(&run.events, run.opened, &mut random);
     println!("{} changes, {} events, {} crash points", run.states.len() - 1, run.events.len(), points.len());
     for point in points {
-        check(&run, point, || false).unwrap_or_else(|lost| panic!("crash after event {point}: {lost}"));
+        let age = random.below(4) * random.below(4);
+        check(&run, point, age, || false).unwrap_or_else(|lost| panic!("crash after event {point}: {lost}"));
         let odds = 1 + random.below(4);
-        check(&run, point, || random.one_in(odds))
+        check(&run, point, age, || random.one_in(odds))
             .unwrap_or_else(|lost| panic!("crash after event {point}, some writes kept: {lost}"));
     }
 }
@@ -113,7 +121,7 @@ fn the_same_test_finds_the_loss_of_documents_when_nothing_is_synced() {
     let mut random = Random::new(seed);
     let run = run(Synchronous::Off, &mut random);
     let points = points(&run.events, run.opened, &mut random);
-    let lost = points.into_iter().filter(|point| check(&run, *point, || false).is_err()).count();
+    let lost = points.into_iter().filter(|point| check(&run, *point, 0, || false).is_err()).count();
     assert!(lost > CHANGES_MIN / 4, "only {lost} crashes were noticed");
 }
 
@@ -159,8 +167,9 @@ fn a_failed_sync_fails_the_change_and_the_next_one_works() {
     let next = store.put_document("kind", "new", b"stored", PutMode::IfAbsent).unwrap();
     assert_eq!(next, PutOutcome::Stored);
     let state = Documents::from([("key", b"kept".to_vec()), ("new", b"stored".to_vec())].map(|(k, v)| (k.into(), v)));
-    let run = Run { events: recorder.events(), opened, states: vec![state] };
-    check(&run, run.events.len(), || false).unwrap();
-    check(&run, run.events.len(), || true).unwrap();
+    let note = std::fs::read(directory.path().join(POSITION_FILE)).unwrap();
+    let run = Run { events: recorder.events(), opened, states: vec![state], notes: vec![note] };
+    check(&run, run.events.len(), 0, || false).unwrap();
+    check(&run, run.events.len(), 0, || true).unwrap();
     assert!(store.append(&[Session::new("s").append(1)])[0].is_ok());
 }

@@ -5,10 +5,11 @@ mod image;
 mod vfs;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use macp_ledger::contract::random::{self, Random};
 use macp_ledger::contract::sample::Session;
-use macp_ledger::sqlite::{Options, Synchronous};
+use macp_ledger::sqlite::{Options, POSITION_FILE, Synchronous};
 use macp_ledger::{AppendError, FailureKind, Filter, Hash, History, SqliteStore, Store};
 use tempfile::TempDir;
 
@@ -28,6 +29,8 @@ struct Run {
     events: Vec<Event>,
     opened: usize,
     states: Vec<Heads>,
+    /// The position file after each batch. It is not synced, so a crash may bring back any of them.
+    notes: Vec<Vec<u8>>,
 }
 
 fn options(recorder: &Recorder, synchronous: Synchronous) -> Options {
@@ -36,7 +39,7 @@ fn options(recorder: &Recorder, synchronous: Synchronous) -> Options {
 
 /// Without a checkpoint thread that could meet a fault meant for the writer.
 fn quiet(recorder: &Recorder) -> Options {
-    Options { checkpoint_pages: u64::MAX, ..options(recorder, Synchronous::Full) }
+    Options { checkpoint_pages: u64::MAX, empty_after: Duration::MAX, ..options(recorder, Synchronous::Full) }
 }
 
 fn is_sync(of: File) -> impl Fn(&Event) -> bool {
@@ -55,6 +58,8 @@ fn run(synchronous: Synchronous, random: &mut Random) -> Run {
     let opened = recorder.events().len();
     let mut sessions: Vec<_> = (0..6).map(|n| Session::new(&format!("s{n}"))).collect();
     let mut states = vec![Heads::new()];
+    let note = || std::fs::read(directory.path().join(POSITION_FILE)).unwrap();
+    let mut notes = vec![note()];
     while states.len() <= BATCHES_MIN || (checkpoints(recorder) < CHECKPOINTS_MIN && states.len() < BATCHES_MAX) {
         let mut heads = states.last().unwrap().clone();
         let batch: Vec<_> = (0..=random.below(5))
@@ -68,10 +73,11 @@ fn run(synchronous: Synchronous, random: &mut Random) -> Run {
         assert!(store.append(&batch).iter().all(Result::is_ok));
         recorder.record(Event::Acknowledged(states.len()));
         states.push(heads);
+        notes.push(note());
     }
     let events = recorder.events();
     assert!(states.len() < BATCHES_MAX, "no checkpoint ran");
-    Run { events, opened, states }
+    Run { events, opened, states, notes }
 }
 
 /// The moments worth crashing at: around every sync and acknowledgement, and some in between.
@@ -95,10 +101,14 @@ fn acknowledged(events: &[Event]) -> usize {
     events.iter().rev().find_map(count).unwrap_or(0)
 }
 
-/// Opens the image and says what of the promise does not hold there.
-fn check(run: &Run, point: usize, keep: impl FnMut() -> bool) -> Result<(), String> {
+/// Opens the image, with one of the position files that may be there, and returns what of the promise does not hold.
+fn check(run: &Run, point: usize, age: u64, keep: impl FnMut() -> bool) -> Result<(), String> {
     let directory = TempDir::new().unwrap();
     image::write(directory.path(), &run.events, point, keep);
+    let acknowledged = acknowledged(&run.events[..point]);
+    if let Some(note) = run.notes.get(acknowledged.saturating_sub(age as usize)) {
+        std::fs::write(directory.path().join(POSITION_FILE), note).unwrap();
+    }
     // Recovery does not need to be durable here, only quick.
     let options = Options { synchronous: Synchronous::Off, ..Options::default() };
     let store = SqliteStore::open_with(directory.path(), options).map_err(|failure| format!("{failure:?}"))?;
@@ -114,7 +124,6 @@ fn check(run: &Run, point: usize, keep: impl FnMut() -> bool) -> Result<(), Stri
         }
         found.insert(head.session_id.to_string(), (head.sequence, head.hash));
     }
-    let acknowledged = acknowledged(&run.events[..point]);
     // A batch that was under way may be there, whole, or not at all.
     let allowed = acknowledged..=(acknowledged + 1).min(run.states.len() - 1);
     if !allowed.clone().any(|batches| run.states[batches] == found) {
@@ -133,9 +142,10 @@ fn acknowledged_batches_survive_every_crash() {
     let points = points(&run.events, run.opened, &mut random);
     println!("{} batches, {} events, {} crash points", run.states.len() - 1, run.events.len(), points.len());
     for point in points {
-        check(&run, point, || false).unwrap_or_else(|lost| panic!("crash after event {point}: {lost}"));
+        let age = random.below(4) * random.below(4);
+        check(&run, point, age, || false).unwrap_or_else(|lost| panic!("crash after event {point}: {lost}"));
         let odds = 1 + random.below(4);
-        check(&run, point, || random.one_in(odds))
+        check(&run, point, age, || random.one_in(odds))
             .unwrap_or_else(|lost| panic!("crash after event {point}, some writes kept: {lost}"));
     }
 }
@@ -149,7 +159,7 @@ fn the_same_test_finds_the_loss_when_nothing_is_synced() {
     assert!(!run.events.iter().any(|event| matches!(event, Event::Sync { .. })));
     let lost = points(&run.events, run.opened, &mut random)
         .into_iter()
-        .filter(|point| check(&run, *point, || false).is_err())
+        .filter(|point| check(&run, *point, 0, || false).is_err())
         .count();
     assert!(lost > BATCHES_MIN / 2, "only {lost} crashes were noticed");
 }
@@ -194,9 +204,10 @@ fn a_failed_sync_fails_the_batch_for_good_and_the_next_append_works() {
     assert!(store.append(&[session.append_sized(1, 99), other.append(1)]).iter().all(Result::is_ok));
     let events = recorder.events();
     let state: Heads = [&session, &other].map(|s| (s.id.to_string(), (s.sequence, s.hash.unwrap()))).into();
-    let run = Run { events, opened, states: vec![state] };
-    check(&run, run.events.len(), || false).unwrap();
-    check(&run, run.events.len(), || true).unwrap();
+    let note = std::fs::read(directory.path().join(POSITION_FILE)).unwrap();
+    let run = Run { events, opened, states: vec![state], notes: vec![note] };
+    check(&run, run.events.len(), 0, || false).unwrap();
+    check(&run, run.events.len(), 0, || true).unwrap();
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::sqlite::readers;
 
 const PUT: &str = "INSERT OR REPLACE INTO documents (kind, key, bytes) VALUES (?1, ?2, ?3)";
 const DELETE: &str = "DELETE FROM documents WHERE kind = ?1 AND key = ?2";
+const COUNT: &str = "UPDATE identity SET document_changes = document_changes + 1 RETURNING document_changes";
 
 /// What a transaction found out before its commit.
 enum Written<T> {
@@ -77,9 +78,13 @@ impl Writer {
         self.ensure_open()?;
         let connection = self.connection.as_ref().expect("opened above");
         let written = connection.execute_batch("BEGIN IMMEDIATE").and_then(|()| write(connection));
-        let outcome = match written {
-            Ok(Written::Change(outcome)) => outcome,
-            Ok(Written::Nothing(outcome)) => {
+        let counted = written.and_then(|written| match written {
+            Written::Change(_) => count(connection).map(|changes| (written, changes)),
+            Written::Nothing(_) => Ok((written, 0)),
+        });
+        let (outcome, changes) = match counted {
+            Ok((Written::Change(outcome), changes)) => (outcome, changes),
+            Ok((Written::Nothing(outcome), _)) => {
                 if connection.execute_batch("ROLLBACK").is_err() {
                     // Nothing was written, so nothing is lost with the connection.
                     self.reset();
@@ -93,6 +98,8 @@ impl Writer {
             }
         };
         let Err(source) = connection.execute_batch("COMMIT") else {
+            self.position.documents = changes;
+            self.note();
             return Ok(outcome);
         };
         let failure = self.place.failed_in_use("commit to database", source);
@@ -110,6 +117,11 @@ impl Writer {
     }
 }
 
+/// Counts a change, which is part of the database's position.
+fn count(connection: &Connection) -> rusqlite::Result<u64> {
+    connection.prepare_cached(COUNT)?.query_row([], |row| readers::unsigned(row, 0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,7 +133,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("test.db");
         let place = Place { path, options: Options::default(), immutable: false };
-        let mut writer = Writer::open(place).unwrap();
+        let mut writer = Writer::open(place, None).unwrap();
         writer.put_document("kind", "key", b"bytes", PutMode::Replace).unwrap();
         for (key, expected, is_there) in
             [("key", Some(&b"bytes"[..]), true), ("key", Some(b"other"), false), ("key", None, false), ("", None, true)]
