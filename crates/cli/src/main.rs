@@ -6,6 +6,7 @@
 //! not comparable, and 1 when they could not do their work.
 
 mod commands;
+mod databases;
 mod logging;
 mod money;
 mod output;

@@ -8,6 +8,7 @@ use macp_archive::{ExportFile, FileError, Source};
 use macp_client::Client;
 use macp_ledger::{History, SqliteStore};
 
+use crate::databases;
 use crate::remote::ServerArgs;
 
 /// Which history, and where it is.
@@ -67,7 +68,7 @@ pub(crate) async fn connect(server: &ServerArgs, session_id: &str) -> anyhow::Re
 
 /// Opens a data directory for reading, which changes nothing in it.
 pub(crate) fn open_store(directory: &Path) -> anyhow::Result<SqliteStore> {
-    Ok(SqliteStore::open_read_only(directory)?)
+    Ok(databases::open(directory)?)
 }
 
 /// The history of a session in a store.

@@ -1,18 +1,17 @@
 //! `macp doctor`: a look inside a data directory.
 
-use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use macp_ledger::sqlite::{DATABASE_FILE, LOCK_FILE};
-use macp_ledger::{Filter, Store};
+use macp_ledger::sqlite::{DATABASE_FILE, holder};
+use macp_ledger::{FailureKind, Filter, SqliteStore, Store};
 use serde_json::json;
 
 use super::run::RUNS_DIRECTORY;
 use crate::Finding;
+use crate::databases::missing;
 use crate::output::{Output, Paint};
 use crate::progress;
-use crate::source::open_store;
 use crate::text;
 use crate::time::{distance, now_ms, stamp};
 
@@ -21,8 +20,8 @@ const PAGE_SESSIONS: usize = 10_000;
 
 /// Look inside a data directory without touching it
 ///
-/// Tells how many sessions and runs there are, how large the files are, and whether a server is using them. To check the
-/// histories themselves, use `macp verify --data DIR --all`.
+/// Tells how many sessions and runs there are, how large the files are, whether a server is using them, and whether
+/// acknowledged data is missing. To check the histories themselves, use `macp verify --data DIR --all`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Data directory to look into
@@ -32,7 +31,23 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
     let directory = &args.data;
-    let store = open_store(directory)?;
+    let missing = missing(directory)?;
+    let line = |name: &str, value: String| {
+        output.line(format!("{} {value}", output.paint(Paint::Faint, format!("{name:<13}"))))
+    };
+    let finding = Finding::from_ok(missing.is_empty());
+    let store = match SqliteStore::open_read_only(directory) {
+        Ok(store) => store,
+        Err(failure) if failure.kind() == FailureKind::Loss => {
+            if output.is_json() {
+                output.value(&json!({ "data": directory, "missing": missing }))?;
+            } else {
+                missing.iter().try_for_each(|text| line("missing", output.paint(Paint::Bad, text)))?;
+            }
+            return Ok(finding);
+        }
+        Err(failure) => return Err(failure.into()),
+    };
     let holder = holder(directory)?;
     let (database_bytes, log_bytes) = sizes(directory)?;
     let (sessions, entries) = count(&store)?;
@@ -53,12 +68,10 @@ pub(crate) fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
             "unfinished_runs": runs.as_ref().map(|runs| runs.unfinished),
             "in_use": holder.is_some(),
             "in_use_by": holder,
+            "missing": missing,
         }))?;
-        return Ok(Finding::Positive);
+        return Ok(finding);
     }
-    let line = |name: &str, value: String| {
-        output.line(format!("{} {value}", output.paint(Paint::Faint, format!("{name:<13}"))))
-    };
     line("data", directory.display().to_string())?;
     line("sessions", format!("{sessions}: {open} open, {} ended", sessions.saturating_sub(open)))?;
     line("entries", entries.to_string())?;
@@ -73,7 +86,8 @@ pub(crate) fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
         )?;
     }
     line("in use", holder.map_or("no".to_owned(), |holder| format!("by {holder}")))?;
-    Ok(Finding::Positive)
+    missing.iter().try_for_each(|text| line("missing", output.paint(Paint::Bad, text)))?;
+    Ok(finding)
 }
 
 /// How many runs of plans there are.
@@ -88,7 +102,11 @@ fn runs(directory: &Path) -> anyhow::Result<Option<Runs>> {
     if !directory.join(DATABASE_FILE).is_file() {
         return Ok(None);
     }
-    let store = open_store(&directory)?;
+    let store = match SqliteStore::open_read_only(&directory) {
+        // What is missing is reported as that.
+        Err(failure) if failure.kind() == FailureKind::Loss => return Ok(None),
+        store => store?,
+    };
     let (number, _) = count(&store)?;
     Ok(Some(Runs { number, unfinished: store.open_sessions()? }))
 }
@@ -116,25 +134,4 @@ fn sizes(directory: &Path) -> anyhow::Result<(u64, u64)> {
     let bytes = database.metadata().with_context(|| format!("cannot look at {}", database.display()))?.len();
     // There is a log only while someone has the database open, or after a crash.
     Ok((bytes, log.metadata().map_or(0, |metadata| metadata.len())))
-}
-
-/// Who has the directory locked for writing, if anyone.
-fn holder(directory: &Path) -> anyhow::Result<Option<String>> {
-    let path = directory.join(LOCK_FILE);
-    let failed = || format!("cannot look at {}", path.display());
-    let file = match File::open(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error).with_context(failed),
-    };
-    // A shared lock is granted only if no writer holds the file; it goes with the handle, at once.
-    match file.try_lock_shared() {
-        Ok(()) => Ok(None),
-        Err(TryLockError::WouldBlock) => {
-            drop(file);
-            let pid = std::fs::read_to_string(&path).with_context(failed)?;
-            Ok(Some(format!("process {}", pid.trim())))
-        }
-        Err(TryLockError::Error(error)) => Err(error).with_context(failed),
-    }
 }

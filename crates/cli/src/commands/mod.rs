@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod accept_loss;
 mod completions;
 mod conform;
 mod damage;
@@ -22,6 +23,8 @@ mod verify;
 
 use std::fs::File;
 use std::io;
+
+pub(crate) use self::run::RUNS_DIRECTORY;
 
 use crate::Finding;
 use crate::output::Output;
@@ -47,6 +50,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Mode(mode::Command),
     Doctor(doctor::Args),
+    AcceptLoss(accept_loss::Args),
     Completions(completions::Args),
     Conform(conform::Args),
     #[command(hide = true)]
@@ -69,6 +73,7 @@ impl Command {
             Command::Policy(command) => command.run(output).await,
             Command::Mode(command) => command.run(output).await,
             Command::Doctor(args) => doctor::run(args, output),
+            Command::AcceptLoss(args) => accept_loss::run(&args, output),
             Command::Completions(args) => completions::run(args, output),
             Command::Conform(args) => conform::run(args, output).await,
             Command::Settings(args) => settings::run(args, output),

@@ -11,8 +11,8 @@ use macp_kernel::ProfileSetting;
 use macp_ledger::{MemoryStore, SqliteStore, Store};
 use tracing_subscriber::EnvFilter;
 
-use super::run::RUNS_DIRECTORY;
 use crate::Finding;
+use crate::databases;
 use crate::logging;
 use crate::output::Output;
 use crate::settings::{Layers, Place, Serve, SettingFlags};
@@ -66,17 +66,20 @@ async fn start(serve: &Serve) -> anyhow::Result<Server> {
             Arc::new(SqliteStore::open(directory).context("cannot open the data directory")?)
         }
     };
-    settings.plans = serve.plans.load(|| runs(&serve.place))?;
+    settings.plans = serve.plans.load(|| runs(&serve.place, &*store))?;
     Server::start(settings, store).await.context("cannot start the server")
 }
 
 /// Where runs are kept: beside the sessions, and apart from them.
-fn runs(place: &Place) -> anyhow::Result<Arc<dyn Store>> {
+fn runs(place: &Place, sessions: &dyn Store) -> anyhow::Result<Arc<dyn Store>> {
     Ok(match place {
         Place::Memory => Arc::new(MemoryStore::new()),
         Place::Directory(directory) => {
-            let store = SqliteStore::open(directory.join(RUNS_DIRECTORY));
-            Arc::new(store.context("cannot open the directory of runs")?)
+            let opened = databases::open_runs(directory).and_then(|runs| {
+                databases::bind_runs(sessions)?;
+                Ok(runs)
+            });
+            Arc::new(opened.context("cannot open the directory of runs")?)
         }
     })
 }

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use macp_archive::{FileError, Keys, Source, Verification, is_trace, verify};
 use macp_ledger::sqlite::Stray;
-use macp_ledger::{Checker, Failure, Filter, History, SqliteStore, Store};
+use macp_ledger::{Checker, Failure, FailureKind, Filter, History, SqliteStore, Store};
 use macp_wire::history::v1::{VerifySessionResponse, entry};
 use serde_json::json;
 
 use crate::Finding;
+use crate::databases;
 use crate::output::{Output, Paint, causes};
 use crate::progress;
 use crate::source::{self, HistoryArgs, Place};
@@ -51,6 +52,7 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
         bail!("name a session, or ask for --all of them");
     }
     let mut label = String::new();
+    let mut is_whole = true;
     let (session_id, found) = match args.history.place()? {
         Place::File(path) => match source::open_file(&path) {
             Ok(source) => check(source, &keys)?,
@@ -64,10 +66,16 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
             }
             Err(error) => return Err(error.into()),
         },
-        Place::Directory { directory, session_id } => {
-            let store = source::open_store(&directory)?;
-            check(Source::Store(source::open_history(&store, &session_id)?), &keys)?
-        }
+        Place::Directory { directory, session_id } => match databases::open(&directory) {
+            Ok(store) => {
+                is_whole = store.loss().is_none();
+                check(Source::Store(source::open_history(&store, &session_id)?), &keys)?
+            }
+            Err(failure) if failure.kind() == FailureKind::Loss => {
+                (session_id, Found::as_a_whole(&failure.to_string()))
+            }
+            Err(failure) => return Err(failure.into()),
+        },
         Place::Server { server, session_id } => {
             let client = source::connect(&server, &session_id).await?;
             let bar = progress::waiting("the server verifies");
@@ -77,7 +85,7 @@ pub(crate) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
         }
     };
     report(&session_id, &label, &found, output)?;
-    Ok(Finding::from_ok(found.bad.is_none()))
+    Ok(Finding::from_ok(found.bad.is_none() && is_whole))
 }
 
 /// What was found, wherever the check was done.
@@ -199,9 +207,24 @@ fn describe(stray: &Stray) -> (String, Found) {
     (name, Found { entries: stray.entries, ..Found::as_a_whole(&message) })
 }
 
-/// Every session of a directory; bad ones are told one by one.
+/// Every session of a directory, and whether its databases have everything that was acknowledged. Bad sessions are
+/// reported one by one.
 fn all(directory: &Path, keys: &Keys, output: &Output) -> anyhow::Result<Finding> {
-    let store = source::open_store(directory)?;
+    let missing = databases::missing(directory)?;
+    if !output.is_json() {
+        let bad = output.paint(Paint::Bad, "BAD");
+        missing.iter().try_for_each(|text| output.line(format!("{bad} {}", clean(text))))?;
+    }
+    let store = match SqliteStore::open_read_only(directory) {
+        Ok(store) => store,
+        Err(failure) if failure.kind() == FailureKind::Loss => {
+            if output.is_json() {
+                output.value(&json!({ "ok": false, "sessions": 0, "entries": 0, "bad": 0, "missing": missing }))?;
+            }
+            return Ok(Finding::Negative);
+        }
+        Err(failure) => return Err(failure.into()),
+    };
     let bar = progress::bar(None, "verifying sessions");
     let (mut sessions, mut entries, mut bad) = (0_u64, 0_u64, 0_u64);
     let mut after: Option<String> = None;
@@ -245,12 +268,18 @@ fn all(directory: &Path, keys: &Keys, output: &Output) -> anyhow::Result<Finding
     }
     bar.finish_and_clear();
     if output.is_json() {
-        output.value(&json!({ "ok": bad == 0, "sessions": sessions, "entries": entries, "bad": bad }))?;
+        output.value(&json!({
+            "ok": bad == 0 && missing.is_empty(),
+            "sessions": sessions,
+            "entries": entries,
+            "bad": bad,
+            "missing": missing,
+        }))?;
     } else {
         let (word, paint) = if bad == 0 { ("OK", Paint::Good) } else { ("BAD", Paint::Bad) };
         let checked = count(sessions, "session", "sessions");
         let entries = count(entries, "entry", "entries");
         output.line(format!("{} {checked} with {entries} checked, {bad} bad", output.paint(paint, word)))?;
     }
-    Ok(Finding::from_ok(bad == 0))
+    Ok(Finding::from_ok(bad == 0 && missing.is_empty()))
 }

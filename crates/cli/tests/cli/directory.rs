@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Server, decide, macp};
+use crate::support::{Server, command, decide, macp, run};
 
 #[test]
 fn a_directory_tells_the_same_as_its_server() {
@@ -100,4 +100,69 @@ fn a_session_that_is_not_there_has_no_table() {
         let run = run.exits(2);
         assert!(run.stdout.is_empty() && run.stderr.contains("nowhere"), "{run:?}");
     }
+}
+
+/// A used directory is not started as a new one, neither of its databases.
+#[test]
+fn a_directory_whose_database_was_deleted_is_refused() {
+    let data = tempfile::tempdir().unwrap();
+    let directory = data.path().to_str().unwrap();
+    let server = Server::on(data.path());
+    decide(&server, "s1", true);
+    assert!(server.terminate().success());
+    let serve = || run(command().args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path()));
+
+    std::fs::remove_dir_all(data.path().join("plans")).unwrap();
+    let refused = serve().exits(2).stderr;
+    assert!(refused.contains("plans/macp.db is missing, but this data directory was used with it"), "{refused}");
+    macp(&["verify", "--all", "--data", directory]).exits(1);
+    macp(&["accept-loss", "--data", directory]).exits(0);
+    macp(&["verify", "--all", "--data", directory]).exits(0);
+
+    let database = data.path().join("macp.db");
+    let whole = std::fs::read(&database).unwrap();
+    for damage in ["missing", "empty"] {
+        std::fs::remove_file(&database).unwrap();
+        if damage == "empty" {
+            std::fs::write(&database, "").unwrap();
+        }
+        let refused = serve().exits(2).stderr;
+        assert!(refused.contains(&format!("macp.db is {damage}, but this directory was used")), "{refused}");
+        for command in ["verify --all", "doctor"] {
+            let words: Vec<_> = command.split(' ').chain(["--data", directory]).collect();
+            let told = macp(&words).exits(1).stdout;
+            assert!(told.contains(&format!("macp.db is {damage}")), "{told}");
+            let told = macp(&[&["--json"], &words[..]].concat()).exits(1).value();
+            assert_eq!(told["missing"].as_array().map(Vec::len), Some(1), "{told}");
+        }
+        std::fs::write(&database, &whole).unwrap();
+    }
+    let server = Server::on(data.path());
+    server.macp(&["verify", "s1"]).exits(0);
+}
+
+/// An older copy needs the operator's word, and is served with it.
+#[test]
+fn an_older_copy_of_the_database_is_refused_until_its_loss_is_accepted() {
+    let data = tempfile::tempdir().unwrap();
+    let directory = data.path().to_str().unwrap();
+    let database = data.path().join("macp.db");
+    let server = Server::on(data.path());
+    decide(&server, "before", true);
+    assert!(server.terminate().success());
+    let backup = std::fs::read(&database).unwrap();
+    let server = Server::on(data.path());
+    decide(&server, "after", true);
+    assert!(server.terminate().success());
+
+    std::fs::write(&database, backup).unwrap();
+    let refused = run(command().args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path())).exits(2).stderr;
+    assert!(refused.contains("is older than it was") && refused.contains("macp accept-loss"), "{refused}");
+    let told = macp(&["verify", "before", "--data", directory]).exits(1);
+    assert!(told.stdout.starts_with("OK before") && told.stderr.contains("is older than it was"), "{told:?}");
+    let accepted = macp(&["accept-loss", "--data", directory]).exits(0).stdout;
+    assert!(accepted.starts_with("accepted a loss of sessions: "), "{accepted}");
+    let server = Server::on(data.path());
+    server.macp(&["verify", "before"]).exits(0);
+    server.macp(&["verify", "after"]).exits(2);
 }

@@ -39,6 +39,16 @@ fn a_second_server_on_the_same_directory_is_refused() {
         "{second:?}"
     );
     server.macp(&["session", "list"]).exits(0);
+
+    // The lock is not the file.
+    for file in ["macp.lock", "plans/macp.lock"] {
+        std::fs::remove_file(data.path().join(file)).unwrap();
+    }
+    let third = run(command().args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path())).exits(2);
+    assert!(third.stderr.contains("is in use by another process"), "{third:?}");
+    let looked = macp(&["--json", "doctor", "--data", data.path().to_str().unwrap()]).exits(0).value();
+    assert_eq!(looked["in_use"], true, "{looked}");
+    server.macp(&["session", "list"]).exits(0);
 }
 
 #[test]

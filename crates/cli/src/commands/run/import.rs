@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use macp_client::Error;
-use macp_ledger::SqliteStore;
 use macp_plan::export::{self, ExportedRun, ImportError, Imported};
 use macp_plan::store::RunStore;
 use macp_wire::codes::Code;
 use serde_json::json;
 
-use super::source::RUNS_DIRECTORY;
 use crate::Finding;
 use crate::commands::plan::CatalogArgs;
+use crate::databases;
 use crate::output::{Output, Paint, causes};
 use crate::progress;
 use crate::remote::ServerArgs;
@@ -100,7 +99,7 @@ pub(super) async fn run(args: &Args, output: &Output) -> anyhow::Result<Finding>
 
 /// The inner error is about the run, the outer one about the work.
 async fn into_directory(directory: &Path, exported: ExportedRun) -> anyhow::Result<Result<Imported, String>> {
-    let store = SqliteStore::open(directory.join(RUNS_DIRECTORY))?;
+    let store = databases::open_runs(directory)?;
     let runs = RunStore::open(Arc::new(store))?;
     let imported = runs.import(exported).await;
     runs.shutdown().await;

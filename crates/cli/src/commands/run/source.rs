@@ -20,6 +20,7 @@ use macp_wire::plan::v1::{ReplayMode, ReplayRequest};
 use serde_json::Value;
 
 use super::reported::{ReportPlace, SessionArgs};
+use crate::databases;
 use crate::output::causes;
 use crate::progress;
 use crate::remote::ServerArgs;
@@ -187,6 +188,14 @@ impl From<Unreadable> for anyhow::Error {
 }
 
 impl Place {
+    /// Whether nothing that was acknowledged is missing from the database of runs, if they are in one here.
+    pub(crate) fn is_whole(&self) -> anyhow::Result<bool> {
+        match self {
+            Place::Directory { directory, .. } => Ok(databases::missing_runs(directory)?.is_none()),
+            _ => Ok(true),
+        }
+    }
+
     /// The run, whole and checked.
     pub(crate) async fn load(&self) -> Result<Recorded, Unreadable> {
         match self {
@@ -275,7 +284,7 @@ pub(crate) fn open_store(directory: &Path) -> anyhow::Result<SqliteStore> {
     if !runs.is_dir() {
         bail!("{} holds no runs: it has no directory {RUNS_DIRECTORY:?}", directory.display());
     }
-    Ok(SqliteStore::open_read_only(&runs)?)
+    Ok(databases::open(&runs)?)
 }
 
 /// A server says only that it failed. Whether the run is damaged is told by its replay, which calls nothing.

@@ -10,7 +10,8 @@ use crate::text::{clean, count};
 /// Check that a run is whole and unchanged
 ///
 /// Every entry must continue the one before it, the plan must have the digest the journal names, every output the
-/// digest its entry names. The first bad entry is named. A run of a server is fetched and checked here.
+/// digest its entry names. The first bad entry is named. A run of a server is fetched and checked here. Of a data
+/// directory it is also checked that its database has everything that was acknowledged.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -18,7 +19,9 @@ pub(crate) struct Args {
 }
 
 pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> {
-    let recorded = match args.run.place().load().await {
+    let place = args.run.place();
+    let finding = Finding::from_ok(place.is_whole()?);
+    let recorded = match place.load().await {
         Ok(recorded) => recorded,
         Err(Unreadable::Damaged(damage)) => {
             if output.is_json() {
@@ -37,7 +40,7 @@ pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
             "ok": true, "run_id": run.run_id, "entries": entries, "head_hash": head, "finished": finished,
             "plan_hash": recorded.plan.hash, "bodies": recorded.exported.bodies.len(),
         }))?;
-        return Ok(Finding::Positive);
+        return Ok(finding);
     }
     let state = if finished { "finished" } else { "not finished" };
     let entries = count(entries, "entry", "entries");
@@ -46,5 +49,5 @@ pub(super) async fn run(args: Args, output: &Output) -> anyhow::Result<Finding> 
         output.paint(Paint::Good, "OK"),
         clean(&run.run_id)
     ))?;
-    Ok(Finding::Positive)
+    Ok(finding)
 }
