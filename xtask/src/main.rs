@@ -26,8 +26,8 @@ Commands:
   python   That step alone: tests/python and examples/python
   conform  That step alone: the official conformance runner over gRPC
   fix      Format the code and apply what lints can fix
-  soak     The long variants, meant for the night: crash rounds, simulation seeds, property cases,
-           random plans, fuzzing (takes some hours)
+  soak     The long variants, meant for the night: crash rounds, damaged logs, simulation seeds,
+           property cases, random plans, fuzzing (takes some hours)
   bench    The benchmarks, in release mode, with their bars
 ";
 
@@ -109,6 +109,23 @@ const SOAK: &[Step] = &[
             "--nocapture",
         ]),
         variables: &[("MACP_HOSTILE_CONNECTIONS", "100"), ("MACP_HOSTILE_REQUESTS", "1000")],
+    },
+    Step {
+        name: "damaged logs",
+        work: Work::Words(&[
+            "cargo",
+            "test",
+            "--release",
+            "--package",
+            "macp-ledger",
+            "--package",
+            "macp-cli",
+            "--test",
+            "log_damage",
+            "--",
+            "--nocapture",
+        ]),
+        variables: &[("MACP_LOG_FLIPS", "20000")],
     },
     step(
         "simulation seeds",
