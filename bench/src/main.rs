@@ -16,6 +16,7 @@ mod replay;
 mod report;
 mod restart;
 mod throughput;
+mod unread;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -104,6 +105,13 @@ enum Command {
         #[arg(long, default_value_t = 64)]
         runs: usize,
     },
+    /// Sends of one caller while another does not read its replies, against the same while it reads them.
+    Unread {
+        #[arg(long, default_value_t = 4)]
+        seconds: u64,
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+    },
     /// Internal: the most memory that runs of a plan take beyond what the process has anyway, in bytes.
     #[command(hide = true)]
     PlanMemory {
@@ -145,7 +153,8 @@ fn main() -> anyhow::Result<()> {
             }
             restart::run(&mut report, 100_000).await?;
             replay::run(&mut report, 200_000)?;
-            plans::run(&mut report, 64).await
+            plans::run(&mut report, 64).await?;
+            unread::run(&mut report, slice, rounds).await
         })?,
         Command::Throughput { profile, in_flight, seconds, rounds } => {
             let bar = if in_flight >= 256 { 0.6 } else { 0.45 };
@@ -163,6 +172,9 @@ fn main() -> anyhow::Result<()> {
         Command::Memory { profile, sessions } => runtime.block_on(memory::run(&mut report, profile, sessions))?,
         Command::Plans { runs } => runtime.block_on(plans::run(&mut report, runs))?,
         Command::Replay { entries } => replay::run(&mut report, entries)?,
+        Command::Unread { seconds, rounds } => {
+            runtime.block_on(unread::run(&mut report, Duration::from_secs(seconds), rounds))?;
+        }
     }
     report.print();
     if report.all_met() { Ok(()) } else { std::process::exit(1) }
