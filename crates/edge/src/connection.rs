@@ -24,10 +24,10 @@ use crate::greeting::SILENCE;
 use crate::guard::{Caught, caught};
 use crate::replies::{Reply, StallTimer};
 
-/// Flow control windows: a whole payload of the default limit fits into a stream's, some of them into a connection's,
-/// so that no sender waits for an update in the middle of an envelope.
+/// Flow control windows: a whole payload of the default limit fits, so that no sender waits for an update in the middle
+/// of an envelope. A connection whose calls wait may have its whole window in memory, so it is no larger.
 const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
-const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 
 /// How often a silent connection is asked whether it is still there, and how long it may take to say so.
 const PING_EVERY: Duration = Duration::from_secs(30);
