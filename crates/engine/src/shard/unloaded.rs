@@ -41,3 +41,32 @@ pub(super) fn expire<R>(head: &Head, now: i64) -> Option<Pending<R>> {
         outgoing: vec![Outgoing::lifecycle(lifecycle)],
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use macp_ledger::{Hash, record};
+
+    use super::*;
+
+    /// A start may be accepted after the deadline it states, and the clock be set back to between the two.
+    #[test]
+    fn std_core_25_an_unloaded_session_does_not_expire_before_it_was_started() {
+        let summary = SessionMetadata { started_at_unix_ms: 100, expires_at_unix_ms: 90, ..SessionMetadata::default() };
+        let head = Head {
+            session_id: "late".into(),
+            sequence: 1,
+            hash: Hash::from_bytes([0; 32]),
+            open: true,
+            deadline_ms: 90,
+            state: State::Open.to_wire().into(),
+            summary: summary.encode_to_vec().into(),
+        };
+        for (now, expected) in [(95, 100), (101, 101)] {
+            let pending = expire::<()>(&head, now).expect("it is due");
+            let entry = record::open(&pending.records[0].bytes).expect("an entry");
+            assert_eq!(entry.accepted_at_unix_ms, expected);
+            let Some(Outgoing::Lifecycle(lifecycle)) = pending.outgoing.first() else { panic!("it is not announced") };
+            assert_eq!(lifecycle.observed_at_ms, expected);
+        }
+    }
+}
