@@ -45,7 +45,7 @@ pub(crate) fn missing_runs(directory: &Path) -> Result<Option<String>, Failure> 
 
 /// Accepts what is missing; the losses, by what the database holds.
 pub(crate) fn accept_loss(directory: &Path, now_ms: i64) -> Result<Vec<(&'static str, AcceptedLoss)>, Failure> {
-    // Sessions that cannot be read say nothing of runs.
+    // First, because the sessions must be readable to show whether there were runs.
     let sessions = SqliteStore::accept_loss(directory, None, now_ms)?;
     let runs = directory.join(RUNS_DIRECTORY);
     let runs = match deleted_runs(directory)? {
@@ -82,7 +82,7 @@ fn missing_from(opened: Result<SqliteStore, Failure>) -> Result<Option<String>, 
     }
 }
 
-/// Opens a database for reading, which changes nothing in it. A warning says what acknowledged data is missing.
+/// Opens a database for reading, without changing it. A warning names acknowledged data that is missing.
 pub(crate) fn open(directory: &Path) -> Result<SqliteStore, Failure> {
     let store = SqliteStore::open_read_only(directory)?;
     if let Some(loss) = store.loss() {

@@ -1,8 +1,8 @@
 //! The real server, killed with SIGKILL while sessions are decided and plans post: then bits are flipped in the logs it
 //! left behind, in the database of sessions and in that of runs.
 //!
-//! Every flip is reported by `verify` and `doctor` and refused by `serve`, or nothing acknowledged is missing. What the
-//! kill itself leaves behind is reported by none of them.
+//! Every flip is reported by `verify` and `doctor` and refused by `serve`, or no acknowledged data is missing. The kill
+//! alone is reported by none of them.
 //!
 //! `MACP_LOG_FLIPS` sets how many bits are flipped in every log, `MACP_CRASH_SEED` repeats the choices of an earlier run.
 #![cfg(unix)]
@@ -64,10 +64,7 @@ fn a_flip_in_the_log_of_a_killed_server_is_found() {
                     .rposition(|is_commit| *is_commit)
                     .and_then(|last| frames[..last].iter().rposition(|is_commit| *is_commit).map(|before| before + 1));
                 let is_last = at >= HEADER_BYTES + begin_of_last.unwrap_or(0) * FRAME_BYTES;
-                assert!(
-                    is_last || stored(copy.path()) == whole,
-                    "{database}: byte {at}, bit {bit}: lost without a word"
-                );
+                assert!(is_last || stored(copy.path()) == whole, "{database}: byte {at}, bit {bit}: silently lost");
                 harmless += 1;
                 continue;
             }
@@ -130,8 +127,8 @@ fn killed(place: &Path, data: &Path) {
 fn refused(data: &Path, database: &str, text: &str) {
     let directory = data.to_str().unwrap();
     let before = files(&data.join(database));
-    let told = macp(&["--json", "doctor", "--data", directory]).exits(1).value();
-    assert_eq!(told["missing"][0], text, "{told}");
+    let found = macp(&["--json", "doctor", "--data", directory]).exits(1).value();
+    assert_eq!(found["missing"][0], text, "{found}");
     let refused = run(command().args(["serve", "--listen", "127.0.0.1:0", "--data", directory])).exits(2);
     assert!(refused.stderr.contains(text), "{refused:?}");
     assert!(files(&data.join(database)) == before, "{database} was changed");
@@ -148,8 +145,8 @@ fn accepts(data: &Path, choices: &mut Choices) {
         bytes[HEADER_BYTES + frame as usize * FRAME_BYTES + choices.below(4_096) as usize] ^= 1;
         std::fs::write(&log, bytes).unwrap();
     }
-    let told = macp(&["session", "list", "--data", directory]).exits(0).stderr;
-    assert!(told.starts_with("warning: write-ahead log"), "{told}");
+    let warning = macp(&["session", "list", "--data", directory]).exits(0).stderr;
+    assert!(warning.starts_with("warning: write-ahead log"), "{warning}");
     let busy = serve(data);
     macp(&["accept-loss", "--data", data.to_str().unwrap()]).exits(2);
     busy.kill();

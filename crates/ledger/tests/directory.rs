@@ -52,7 +52,7 @@ fn a_second_writer_is_told_who_holds_the_directory() {
     SqliteStore::open(directory.path()).expect("a lock ends with its owner");
 }
 
-/// Deleting the lock file unlocks nothing: the directory itself is locked.
+/// Deleting the lock file does not unlock the directory, which is locked itself.
 #[cfg(unix)]
 #[test]
 fn a_deleted_lock_file_does_not_let_a_second_writer_in() {
@@ -83,7 +83,7 @@ fn a_deleted_lock_file_does_not_let_a_second_writer_in() {
     drop(SqliteStore::open(directory.path()).unwrap());
 }
 
-/// A version that knows the lock file alone is kept out, and keeps this one out.
+/// A version that locks the lock file alone is refused, and this one is refused while it runs.
 #[test]
 fn the_lock_file_is_locked_as_well() {
     let directory = TempDir::new().unwrap();
@@ -97,7 +97,7 @@ fn the_lock_file_is_locked_as_well() {
     assert!(holder(directory.path()).unwrap().is_some());
 }
 
-/// Damage in a log loses nothing when there is nothing in it.
+/// Damage in an empty log loses no data.
 #[test]
 fn a_log_is_emptied_when_nothing_is_written_for_a_while() {
     let directory = TempDir::new().unwrap();
@@ -113,7 +113,7 @@ fn a_log_is_emptied_when_nothing_is_written_for_a_while() {
         assert_eq!(store.head("s").unwrap().unwrap().sequence, sequence);
     }
 
-    // A reader in the middle of a read keeps the log, and holds nothing up.
+    // A reader in the middle of a read pins the log, and does not block writes.
     let reader = raw(directory.path());
     reader.execute_batch("BEGIN; SELECT count(*) FROM entries").unwrap();
     let read = || reader.query_row("SELECT count(*) FROM entries", [], |row| row.get::<_, i64>(0)).unwrap();

@@ -15,7 +15,7 @@ use crate::time::now_ms;
 /// A server refuses a directory whose write-ahead log is damaged, or whose database is missing, empty, another one or
 /// older than it was. The better way out is a backup. This command accepts the loss instead: what is left can be served
 /// again, the loss is recorded in the database, and a damaged log is copied first. No server may be running on the
-/// directory. It does nothing where nothing is missing.
+/// directory. If no data is missing, it changes no database.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Data directory whose loss is accepted, its runs included

@@ -20,7 +20,7 @@ const PAGE_SESSIONS: usize = 10_000;
 
 /// Look inside a data directory without touching it
 ///
-/// Tells how many sessions and runs there are, how large the files are, whether a server is using them, and whether
+/// Shows how many sessions and runs there are, how large the files are, whether a server is using them, and whether
 /// acknowledged data is missing. To check the histories themselves, use `macp verify --data DIR --all`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

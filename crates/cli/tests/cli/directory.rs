@@ -130,10 +130,10 @@ fn a_directory_whose_database_was_deleted_is_refused() {
         assert!(refused.contains(&format!("macp.db is {damage}, but this directory was used")), "{refused}");
         for command in ["verify --all", "doctor"] {
             let words: Vec<_> = command.split(' ').chain(["--data", directory]).collect();
-            let told = macp(&words).exits(1).stdout;
-            assert!(told.contains(&format!("macp.db is {damage}")), "{told}");
-            let told = macp(&[&["--json"], &words[..]].concat()).exits(1).value();
-            assert_eq!(told["missing"].as_array().map(Vec::len), Some(1), "{told}");
+            let output = macp(&words).exits(1).stdout;
+            assert!(output.contains(&format!("macp.db is {damage}")), "{output}");
+            let output = macp(&[&["--json"], &words[..]].concat()).exits(1).value();
+            assert_eq!(output["missing"].as_array().map(Vec::len), Some(1), "{output}");
         }
         std::fs::write(&database, &whole).unwrap();
     }
@@ -141,7 +141,7 @@ fn a_directory_whose_database_was_deleted_is_refused() {
     server.macp(&["verify", "s1"]).exits(0);
 }
 
-/// An older copy needs the operator's word, and is served with it.
+/// An older copy is served once an operator has accepted the loss.
 #[test]
 fn an_older_copy_of_the_database_is_refused_until_its_loss_is_accepted() {
     let data = tempfile::tempdir().unwrap();
@@ -158,8 +158,8 @@ fn an_older_copy_of_the_database_is_refused_until_its_loss_is_accepted() {
     std::fs::write(&database, backup).unwrap();
     let refused = run(command().args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path())).exits(2).stderr;
     assert!(refused.contains("is older than it was") && refused.contains("macp accept-loss"), "{refused}");
-    let told = macp(&["verify", "before", "--data", directory]).exits(1);
-    assert!(told.stdout.starts_with("OK before") && told.stderr.contains("is older than it was"), "{told:?}");
+    let output = macp(&["verify", "before", "--data", directory]).exits(1);
+    assert!(output.stdout.starts_with("OK before") && output.stderr.contains("is older than it was"), "{output:?}");
     let accepted = macp(&["accept-loss", "--data", directory]).exits(0).stdout;
     assert!(accepted.starts_with("accepted a loss of sessions: "), "{accepted}");
     let server = Server::on(data.path());

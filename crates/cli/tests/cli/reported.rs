@@ -75,7 +75,7 @@ fn a_lost_run_is_told_by_its_session_and_imported_again() {
     macp(&["run", "export", &run, "--from-session", "--data", data, "-o", &rebuilt]).exits(0);
     let lines = |file: &str| std::fs::read_to_string(file).unwrap().lines().count();
     assert_eq!(lines(&rebuilt), lines(&kept));
-    // The other runs that were there are not forgotten without a word.
+    // An import does not start a new database silently, which would forget the other runs.
     let refused = macp(&["run", "import", &rebuilt, "--data", data]).exits(1).stderr;
     assert!(refused.contains("is missing, but this data directory was used with it"), "{refused}");
     macp(&["accept-loss", "--data", data]).exits(0);

@@ -1,7 +1,7 @@
-//! Continues with a database that lacks acknowledged data, because an operator said so.
+//! Continues with a database that lacks acknowledged data, when an operator accepts that.
 //!
-//! The loss is recorded in the database, and the database gets another id: the one it continues from, should it turn up
-//! again, is then told apart from it. A log is copied before SQLite cuts it.
+//! The loss is recorded in the database, and the database gets another id: if the one it continues from is put back
+//! later, the ids differ. A log is copied before SQLite cuts it.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ pub struct AcceptedLoss {
 }
 
 impl SqliteStore {
-    /// Accepts that acknowledged data is missing from a data directory, so that it can be opened again; none if nothing
+    /// Accepts that acknowledged data is missing from a data directory, so that it can be opened again; none if no data
     /// is missing. A loss that the caller knows of is recorded even if the directory does not show it, and the directory
     /// is created if it is missing. The time is recorded with the loss.
     ///

@@ -5,8 +5,7 @@
 //! the work; the second holds the writer back for the few pages written meanwhile, because only a log that is copied
 //! to its end can be started over. So the log stays bounded under constant load, and the stall is two syncs long.
 //!
-//! When nothing is written for a while, and at the end, the log is emptied: what is in the database cannot be lost with
-//! the log.
+//! After a time without writes, and at the end, the log is emptied: records in the database cannot be lost with the log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -97,11 +96,11 @@ impl Worker {
             };
             set(outcome, done.err());
         }
-        // No one is left to hear of a failure. A log that is still there is read at the next start.
+        // The store is closing, so a failure cannot be reported. A log that still exists is read at the next start.
         let _ended = self.checkpoint(Pass::Empty);
     }
 
-    /// Whether the log holds something, and nothing was written since the last look.
+    /// Whether the log is in use, and there were no writes since the last look.
     fn is_idle(&mut self) -> bool {
         let writes = self.writes.load(Ordering::Relaxed);
         let before = std::mem::replace(&mut self.seen, writes);

@@ -120,9 +120,10 @@ impl SqliteStore {
         // In this order: a server that writes meanwhile is ahead of what was read before.
         let (noted, unreadable) = or_loss(position::read(directory))?;
         let (_, damage) = or_loss(loss::check_files(&path, noted.flatten().as_ref()))?;
-        if damage.is_some() && loss::size(&path)?.unwrap_or(0) == 0 {
-            return Err(damage.expect("checked above"));
-        }
+        let damage = match damage {
+            Some(damage) if loss::size(&path)?.unwrap_or(0) == 0 => return Err(damage),
+            damage => damage,
+        };
         std::fs::metadata(&path)
             .map_err(|source| Failure::from_io(format!("open database {}", path.display()), source))?;
         let loss = unreadable.or(damage);

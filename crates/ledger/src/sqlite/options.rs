@@ -6,8 +6,8 @@ use std::time::Duration;
 /// the database less often; less keeps recovery after a crash, which reads the log once, below some 20 ms.
 const CHECKPOINT_PAGES: u64 = 4_096;
 
-/// How long nothing is written until the log is emptied. Damage in a log that is empty loses nothing; a longer time lets
-/// more requests in a row share the cost of beginning a new log, which is a sync.
+/// Time without writes after which the log is emptied. Damage in an empty log loses no data; after a longer time, more
+/// requests in a row share the cost of beginning a new log, which is a sync.
 const EMPTY_AFTER: Duration = Duration::from_secs(1);
 
 /// How a SQLite store is opened.
@@ -17,7 +17,7 @@ pub struct Options {
     pub synchronous: Synchronous,
     /// Pages in the write-ahead log at which a checkpoint is due.
     pub checkpoint_pages: u64,
-    /// How long nothing is written until the log is emptied.
+    /// Time without writes after which the log is emptied.
     pub empty_after: Duration,
     /// Upper bound on a single record, below the one SQLite has (1,000,000,000 bytes).
     pub record_bytes_max: Option<i32>,

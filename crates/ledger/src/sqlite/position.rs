@@ -1,6 +1,6 @@
 //! The position file: how far the database had come, stored outside of it.
 //!
-//! A database cannot tell that its end is missing, or that it is an older copy of itself. So after each commit its
+//! A database does not show that its end is missing, or that it is an older copy of itself. So after each commit its
 //! position is written to a file of its own: which database it is, how many entries and document changes it holds, and
 //! where its log ends. The write follows the sync of the commit and is not synced itself: after a power failure the
 //! file may hold an older position, which is a weaker check and never a wrong one. After a crash of the process alone
@@ -29,7 +29,7 @@ const SLOTS: usize = 2;
 const USED_BYTES: usize = 8 + 8 + 16 + 8 + 8 + 8 + 4 + 8;
 const SUM_BYTES: usize = 8;
 
-/// Tells databases apart, copies that went another way included.
+/// Identifies a database; a copy that diverged after a loss was accepted has another id.
 pub(super) type DatabaseId = [u8; 16];
 
 /// How far a database has come. Every part only grows, as long as the database has this id.
@@ -42,7 +42,7 @@ pub(super) struct Position {
     pub(super) documents: u64,
 }
 
-/// What the position file says.
+/// The content of the position file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Noted {
     pub(super) position: Position,

@@ -30,7 +30,7 @@ enum Layout {
     Ours { version: i64 },
 }
 
-/// Accepts an empty file, as version 0, and every version of ours this program can bring to [`VERSION`]; touches nothing.
+/// Accepts an empty file, as version 0, and every version of ours this program can bring to [`VERSION`]; changes neither.
 /// Readers need no more than the tables of version 1.
 pub(super) fn accept(connection: &Connection, path: &Path) -> Result<i64, Failure> {
     let version = match inspect(connection, path)? {

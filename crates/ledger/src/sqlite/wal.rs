@@ -1,7 +1,7 @@
 //! Finds damage in a write-ahead log before SQLite opens it.
 //!
 //! SQLite ends a log at its first bad frame and ignores the rest: that is how it drops a transaction that a crash tore.
-//! A flipped bit looks the same to it, and takes every later commit with it. The two can be told apart. A transaction
+//! A flipped bit looks the same to it, and takes every later commit with it. The two differ. A transaction
 //! begins only when the one before it is synced, so a crash leaves at most one commit behind the first bad frame.
 //! Two of them, chained to each other, were acknowledged. One of them is found if the position file names it.
 //!
@@ -29,10 +29,10 @@ pub(super) const FRAME_HEADER_BYTES: usize = 24;
 const PAGE_BYTES: u32 = 4_096;
 const PAGE_BYTES_MIN: u32 = 512;
 const PAGE_BYTES_MAX: u32 = 65_536;
-/// The last bit tells the byte order of the checksums.
+/// The last bit is the byte order of the checksums.
 const MAGIC: u32 = 0x377f_0682;
 
-/// The two random numbers that tell a log from the one before it in the same file.
+/// The two numbers in which a log differs from the one before it in the same file.
 pub(super) type Salts = [u8; 8];
 
 /// The last commit in a log: which log, and the number of its frame.

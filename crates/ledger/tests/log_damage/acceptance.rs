@@ -137,18 +137,19 @@ fn an_older_copy_of_the_database_is_refused_and_so_is_another_one() {
     let directory = used();
     let older = copy(directory.path(), &[DATABASE_FILE]);
     let restore = |from: &Path| std::fs::copy(from.join(DATABASE_FILE), directory.path().join(DATABASE_FILE)).unwrap();
-    let changes: [(&dyn Fn(&SqliteStore), &str); 2] = [
-        (&|store| store.append(&[Session::new("t").append(1)]).remove(0).unwrap(), "acknowledged were entry 4"),
-        (&|store| assert!(store.delete_document("kind", "key").unwrap()), "document change 2"),
+    type Change = fn(&SqliteStore);
+    let changes: [(Change, &str); 2] = [
+        (|store| store.append(&[Session::new("t").append(1)]).remove(0).unwrap(), "acknowledged were entry 4"),
+        (|store| assert!(store.delete_document("kind", "key").unwrap()), "document change 2"),
     ];
-    for (change, told) in changes {
+    for (change, expected) in changes {
         restore(older.path());
         std::fs::remove_file(directory.path().join(POSITION_FILE)).unwrap();
         change(&SqliteStore::open(directory.path()).unwrap());
         let newer = copy(directory.path(), &[DATABASE_FILE]);
         restore(older.path());
         let failure = refused(directory.path());
-        assert!(failure.to_string().contains("ends at entry 3") && failure.to_string().contains(told), "{failure}");
+        assert!(failure.to_string().contains("ends at entry 3") && failure.to_string().contains(expected), "{failure}");
         accepted(directory.path());
         drop(SqliteStore::open(directory.path()).unwrap());
 

@@ -1,4 +1,4 @@
-//! The files of a store that was killed, and what it had acknowledged.
+//! The files of a store that was killed, and the commits it had acknowledged.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -121,7 +121,7 @@ impl Image {
         file.write_all_at(&[byte[0] ^ (1 << bit)], at).unwrap();
     }
 
-    /// What a reader finds, which changes nothing: the state, or the loss that is reported.
+    /// The state that a reader finds, or the loss that is reported to it. Changes no file.
     pub(crate) fn read(&self) -> Result<State, Failure> {
         let store = SqliteStore::open_read_only(self.directory.path())?;
         match store.loss() {
@@ -130,7 +130,7 @@ impl Image {
         }
     }
 
-    /// What a server that starts on a copy finds.
+    /// The state that a server finds which starts on a copy.
     pub(crate) fn open(&self) -> Result<State, Failure> {
         SqliteStore::open(self.copy().path()).map(|store| state(&store))
     }

@@ -1,4 +1,4 @@
-//! Bits flipped in the log of a killed store are found, and nothing else is reported.
+//! Bits flipped in the log of a killed store are found, and a crash alone is not reported.
 //!
 //! `MACP_LOG_FLIPS` sets how many bits are flipped in every image, `MACP_SEED` repeats the choices of an earlier run.
 #![cfg(unix)]
@@ -67,7 +67,7 @@ fn every_flip_in_the_log_of_a_killed_store_is_found() {
                         found += 1;
                     }
                     Ok(state) => {
-                        assert_eq!(image.missing(&state), 0, "byte {at}, bit {bit}: lost without a word");
+                        assert_eq!(image.missing(&state), 0, "byte {at}, bit {bit}: silently lost");
                         assert!(!is_used(at, &log), "byte {at}, bit {bit} is not reported");
                         harmless += 1;
                     }
@@ -103,7 +103,7 @@ fn without_the_last_position_a_flip_hides_the_last_commits_at_most() {
                 }
                 Ok(state) => {
                     let missing = image.missing(&state);
-                    assert!(missing <= UNNOTICED_MAX, "byte {at}, bit {bit}: {missing} commits lost without a word");
+                    assert!(missing <= UNNOTICED_MAX, "byte {at}, bit {bit}: {missing} commits silently lost");
                     unnoticed += usize::from(missing > 0);
                 }
             }
@@ -170,7 +170,7 @@ fn a_log_that_is_cut_short_is_found() {
         assert!(failure.to_string().contains("its last readable commit is frame"), "{failure}");
         assert_loss(&image.open().unwrap_err());
     }
-    // Nothing is left of it: then the database itself is behind.
+    // Without any log the database itself is behind.
     std::fs::remove_file(image.log_path()).unwrap();
     let failure = image.read().unwrap_err();
     assert_loss(&failure);

@@ -188,7 +188,7 @@ impl From<Unreadable> for anyhow::Error {
 }
 
 impl Place {
-    /// Whether nothing that was acknowledged is missing from the database of runs, if they are in one here.
+    /// Whether the database of runs has everything that was acknowledged. Runs from elsewhere are not checked.
     pub(crate) fn is_whole(&self) -> anyhow::Result<bool> {
         match self {
             Place::Directory { directory, .. } => Ok(databases::missing_runs(directory)?.is_none()),
