@@ -4,14 +4,21 @@
 //! and no integer is beyond what every JSON implementation reads exactly. A text for which one of them does not hold
 //! means different things to different readers, so it has no canonical form.
 
+mod measure;
+mod write;
+
 use std::cell::Cell;
 use std::fmt;
+use std::slice;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
 use crate::memory;
+
+pub use measure::{Measured, measure};
+pub use write::{length, write};
 
 /// The largest integer that has an exact neighbour on either side in the numbers of JSON: 2^53 - 1.
 pub const INTEGER_MAX: u64 = (1 << 53) - 1;
@@ -72,9 +79,19 @@ pub struct Bounds {
 
 /// As [`parse`], and what is beyond the bounds is an error as soon as the text is read that far.
 pub fn parse_bounded(text: &[u8], bounds: Bounds) -> Result<Value, serde_json::Error> {
+    build(text, bounds, &[])
+}
+
+/// As [`parse_bounded`] for a text that was measured: arrays are allocated once, at their exact length, so that reading
+/// takes what the value weighs and not up to three times as much.
+pub fn parse_measured(text: &[u8], bounds: Bounds, measured: &Measured) -> Result<Value, serde_json::Error> {
+    build(text, bounds, &measured.lengths)
+}
+
+fn build(text: &[u8], bounds: Bounds, lengths: &[u32]) -> Result<Value, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let memory = Cell::new(bounds.memory_max);
-    let value = Strict { depth: 0, bounds, memory: &memory }.deserialize(&mut deserializer)?;
+    let (memory, lengths) = (Cell::new(bounds.memory_max), Cell::new(lengths.iter()));
+    let value = Strict { depth: 0, bounds, memory: &memory, lengths: &lengths }.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
 }
@@ -83,16 +100,19 @@ pub fn parse_bounded(text: &[u8], bounds: Bounds) -> Result<Value, serde_json::E
 /// the integer it is.
 pub fn check(value: &Value) -> Result<(), Error> {
     match value {
-        Value::Number(number) => {
-            let magnitude = number.as_u64().or_else(|| number.as_i64().map(i64::unsigned_abs));
-            match magnitude {
-                Some(magnitude) if magnitude > INTEGER_MAX => Err(Error::Integer(number.clone())),
-                _ => Ok(()),
-            }
-        }
+        Value::Number(number) => check_number(number),
         Value::Array(elements) => elements.iter().try_for_each(check),
         Value::Object(members) => members.values().try_for_each(check),
         Value::Null | Value::Bool(_) | Value::String(_) => Ok(()),
+    }
+}
+
+/// Whether a number has a canonical form.
+pub fn check_number(number: &Number) -> Result<(), Error> {
+    let magnitude = number.as_u64().or_else(|| number.as_i64().map(i64::unsigned_abs));
+    match magnitude {
+        Some(magnitude) if magnitude > INTEGER_MAX => Err(Error::Integer(number.clone())),
+        _ => Ok(()),
     }
 }
 
@@ -103,7 +123,12 @@ struct Strict<'m> {
     bounds: Bounds,
     /// What the whole value may still take.
     memory: &'m Cell<usize>,
+    /// The lengths of the long arrays to come, if the text was measured.
+    lengths: &'m Cell<slice::Iter<'m, u32>>,
 }
+
+/// Elements that a vector of values has room for once it has any. A longer array is a long one.
+const SHORT_MAX: usize = 4;
 
 impl Strict<'_> {
     fn inside<E: serde::de::Error>(self) -> Result<Self, E> {
@@ -119,6 +144,14 @@ impl Strict<'_> {
         let beyond = || E::custom(format_args!("it would take more than {memory_max} bytes of memory"));
         self.memory.set(self.memory.get().checked_sub(bytes).ok_or_else(beyond)?);
         Ok(())
+    }
+
+    /// The length of the long array that is being read.
+    fn next_length(self) -> Option<usize> {
+        let mut lengths = self.lengths.take();
+        let next = lengths.next().and_then(|length| usize::try_from(*length).ok());
+        self.lengths.set(lengths);
+        next
     }
 }
 
@@ -172,8 +205,14 @@ impl<'de> Visitor<'de> for Strict<'_> {
         let inside = self.inside()?;
         let mut elements = Vec::new();
         while let Some(element) = sequence.next_element_seed(inside)? {
+            if elements.len() == SHORT_MAX
+                && let Some(length) = self.next_length()
+            {
+                elements.reserve_exact(length.saturating_sub(SHORT_MAX));
+            }
             elements.push(element);
         }
+        elements.shrink_to_fit();
         Ok(Value::Array(elements))
     }
 
