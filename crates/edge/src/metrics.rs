@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use macp_engine::Engine;
+use macp_plan::executor::MemoryUse;
 use macp_wire::codes::Code;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
@@ -319,13 +320,13 @@ impl Metrics {
     pub(crate) fn encode(
         &self,
         observed: Observed,
-        plans: Option<&PlanMetrics>,
+        plans: Option<(&PlanMetrics, MemoryUse)>,
         format: Format,
     ) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         encode_registry(&mut text, &self.registry)?;
-        if let Some(plans) = plans {
-            plans.encode(&mut text)?;
+        if let Some((plans, memory)) = plans {
+            plans.encode(memory, &mut text)?;
         }
         encode_registry(&mut text, &observed.registry())?;
         encode_eof(&mut text)?;

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use macp_plan::executor::RunObserver;
+use macp_plan::executor::{MemoryUse, RunObserver};
 use macp_plan::registry::Registry as Skills;
 use macp_plan::store::Status;
 use macp_plan_core::compare::{Aspect, Origin, Report, Verdict};
@@ -14,8 +14,9 @@ use macp_plan_core::journal::{DedupeVerdict, RunFinished, RunMode, RunStart, Ste
 use macp_plan_core::taxonomy;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode_registry;
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
@@ -163,8 +164,9 @@ impl PlanMetrics {
         }
     }
 
-    pub(crate) fn encode(&self, text: &mut String) -> fmt::Result {
-        encode_registry(text, &self.registry)
+    pub(crate) fn encode(&self, memory: MemoryUse, text: &mut String) -> fmt::Result {
+        encode_registry(text, &self.registry)?;
+        encode_registry(text, &memory_registry(memory))
     }
 
     /// A name out of the registry of skills.
@@ -231,6 +233,21 @@ impl RunObserver for PlanMetrics {
     fn deduplicated(&self, verdict: DedupeVerdict) {
         self.idempotency.get_or_create(&ResultLabel { result: result(verdict) }).inc();
     }
+}
+
+/// What runs have reserved of their memory budget at the moment of a scrape.
+fn memory_registry(memory: MemoryUse) -> Registry {
+    let mut registry = Registry::with_prefix(PREFIX);
+    let gauge = |value: usize| ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+    registry.register("run_memory_reserved_bytes", "Memory that runs have reserved", gauge(memory.reserved));
+    registry.register("run_memory_budget_bytes", "Memory that runs may reserve together", gauge(memory.total));
+    registry.register(
+        "runs_awaiting_memory",
+        "Runs that wait for memory before their next call",
+        gauge(memory.waiting),
+    );
+    registry.register("run_memory_waits", "Times that a run had to wait for memory", ConstCounter::new(memory.waits));
+    registry
 }
 
 fn counted<L>(registry: &mut Registry, name: &str, help: &str) -> Family<L, Counter>

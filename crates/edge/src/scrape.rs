@@ -86,7 +86,8 @@ async fn rendered(ctx: &Context, format: Format) -> Result<Bytes, std::fmt::Erro
     }
     let begun = Instant::now();
     let observed = Observed::of(ctx).await;
-    let page = ctx.metrics.encode(observed, ctx.plans.as_ref().map(|plans| &*plans.metrics), format)?;
+    let plans = ctx.plans.as_ref().map(|plans| (&*plans.metrics, plans.executor.memory()));
+    let page = ctx.metrics.encode(observed, plans, format)?;
     let page = Bytes::from(page);
     *last = Some(Rendered { begun, page: page.clone() });
     Ok(page)

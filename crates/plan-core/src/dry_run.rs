@@ -182,6 +182,7 @@ fn answer(question: &Question<'_>, bound: Usage) -> Body {
             output: Output::default(),
         },
         // There will be an output, and nobody knows which: a digest without a body says just that.
+        Question::Outputs => unreachable!("only a lean machine asks for outputs"),
         Question::Dispatch { step, attempt, .. } => Body::AttemptObserved {
             step_id: step.step_id.clone(),
             attempt: *attempt,

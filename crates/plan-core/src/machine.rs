@@ -28,6 +28,7 @@
 
 mod apply;
 mod decide;
+mod outputs;
 mod prepare;
 mod rules;
 mod state;
@@ -49,6 +50,8 @@ use crate::reference;
 use crate::skill::Catalog;
 use crate::taxonomy::Taxonomy;
 
+use outputs::Template;
+pub use outputs::{Demand, Outputs, Size};
 pub use prepare::Assumed;
 pub(crate) use prepare::{Unknown, timeout_ms};
 pub use rules::{OVER_EVERY_BUDGET, Pinned, Rules};
@@ -68,6 +71,10 @@ pub struct Machine {
     closing: bool,
     /// The names every step refers to, by its place in the plan.
     reads: Arc<Vec<BTreeSet<String>>>,
+    /// What is known of the steps' parameters, by their place in the plan.
+    templates: Arc<Vec<Template>>,
+    /// Outputs are held by digest, unless they are small.
+    lean: bool,
     state: State,
 }
 
@@ -90,6 +97,8 @@ pub enum Question<'m> {
     Limiter { step: &'m Step, attempt: u32, wait_ms: u64 },
     /// Is the effect key free? Answered by `dedupe_verdict`. Asked once per step.
     Dedupe { step: &'m Step, attempt: u32, effect_key: &'m str, request_digest: Option<&'m Digest> },
+    /// Read the outputs that the due step refers to. Answered by [`Machine::supply`], and asked by lean machines alone.
+    Outputs,
     /// Make the call. Answered by `attempt_observed`. Everything before it must be durable first.
     Dispatch {
         step: &'m Step,
@@ -119,6 +128,10 @@ pub enum OutOfPlace {
     Revision { found: u32 },
     #[error("the output {digest} of step `{step_id}` is kept apart from the journal and was not given")]
     OutputMissing { step_id: String, digest: Digest },
+    #[error("step `{step_id}` begins, but the outputs it refers to were not read")]
+    Unprepared { step_id: String },
+    #[error("the parameters of step `{step_id}` cannot be resolved again: {why}")]
+    Changed { step_id: String, why: String },
 }
 
 impl Machine {
@@ -129,8 +142,10 @@ impl Machine {
         let taxonomy = Taxonomy::version(&pins.taxonomy_version);
         let card = rate_card::pinned(&pins.rate_card, catalog.as_ref()).ok();
         let reads = Arc::new(reads(&plan.plan));
+        let templates = Arc::new(plan.plan.steps.iter().map(|step| Template::of(&step.parameters)).collect());
         let state = State::new(&reads);
-        Self { plan, catalog, rules, start, taxonomy, card, assumptions: None, closing: false, reads, state }
+        let (assumptions, closing, lean) = (None, false, false);
+        Self { plan, catalog, rules, start, taxonomy, card, assumptions, closing, reads, templates, lean, state }
     }
 
     /// Takes facts as given for steps whose skill is not registered or whose references lead to outputs that are no
@@ -160,6 +175,31 @@ impl Machine {
         for entry in entries {
             let apart = machine.wants_output(&entry.body).and_then(body);
             machine.apply(&entry.body, apart.as_ref())?;
+        }
+        Ok(machine)
+    }
+
+    /// The same for a lean machine: of outputs it reads the size, and the values of what it prepares requests from.
+    pub fn recover_lean<'e>(
+        plan: Arc<FrozenPlan>,
+        catalog: Arc<dyn Catalog>,
+        rules: Arc<dyn Rules>,
+        start: &RunStart,
+        entries: impl IntoIterator<Item = &'e Entry>,
+        outputs: &dyn Outputs,
+    ) -> Result<Self, OutOfPlace> {
+        let mut machine = Self::new(plan, catalog, rules, start.clone()).lean();
+        for entry in entries {
+            if matches!(machine.state.phase, Phase::StepStart)
+                && !matches!(entry.body, Body::Observed { .. })
+                && let Some(demand) = machine.demand()
+            {
+                let read = |digest: Digest| outputs.value(&digest).map(|value| (digest, value));
+                machine.supply(&demand.outputs.into_iter().filter_map(read).collect())?;
+                machine.set_down();
+            }
+            let size = machine.wants_output(&entry.body).and_then(|digest| outputs.size(digest));
+            machine.apply_sized(&entry.body, size)?;
         }
         Ok(machine)
     }
@@ -256,8 +296,8 @@ impl Machine {
     #[must_use]
     pub fn output(&self, name: &str) -> Option<&Value> {
         match self.state.outputs.get(name)? {
-            Held::Known(value) => Some(value),
-            Held::Unknown | Held::TooMuch => None,
+            Held::Known { value, .. } => Some(value),
+            Held::Stored { .. } | Held::Unknown | Held::TooMuch => None,
         }
     }
 

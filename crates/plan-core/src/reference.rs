@@ -53,6 +53,37 @@ pub fn references(parameters: &Map<String, Value>) -> Result<Vec<Reference>, Unr
     Ok(found)
 }
 
+/// How many references parameters hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    /// Those that become the value itself.
+    pub(crate) whole: usize,
+    /// Those inside a longer text.
+    pub(crate) embedded: usize,
+}
+
+/// Counts the references in parameters, of which each may insert a whole output. A string that is none counts as none.
+pub(crate) fn counted(parameters: &Map<String, Value>) -> Counted {
+    let mut counted = Counted::default();
+    parameters.values().for_each(|value| count(value, &mut counted));
+    counted
+}
+
+fn count(value: &Value, counted: &mut Counted) {
+    match value {
+        Value::String(text) => match pieces(text).as_deref() {
+            Ok([Piece::Reference(_)]) => counted.whole += 1,
+            Ok(pieces) => {
+                counted.embedded += pieces.iter().filter(|piece| matches!(piece, Piece::Reference(_))).count();
+            }
+            Err(_not_a_reference) => {}
+        },
+        Value::Array(elements) => elements.iter().for_each(|element| count(element, counted)),
+        Value::Object(members) => members.values().for_each(|member| count(member, counted)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
 impl Reference {
     /// The names this reference may mean, longest first: names may hold points, and so `a.b.c` can be `c` of `a.b`.
     pub fn names(&self) -> impl Iterator<Item = &str> {

@@ -6,6 +6,7 @@
 pub mod egress;
 pub mod executor;
 pub mod export;
+mod memory;
 mod network;
 pub mod outbound;
 mod patience;

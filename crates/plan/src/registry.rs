@@ -188,6 +188,15 @@ impl Registry {
         self.client.as_ref().filter(|_| declared)
     }
 
+    /// Returns what a call of a skill takes until its response is read, in bytes of memory, without its parameters.
+    pub(crate) fn call_memory(&self, skill_id: &str, version: &str) -> usize {
+        let Some(entry) = self.entry(skill_id, version) else { return 0 };
+        match self.client_of(entry.skill.metadata()) {
+            Some(client) => client.exchange.memory(),
+            None => skills::exchange::memory_of(0),
+        }
+    }
+
     /// The secrets that a skill may read whatever its step names.
     pub(crate) fn entrusted(&self, skill_id: &str) -> Arc<BTreeSet<String>> {
         self.entrusted.get(skill_id).map(Arc::clone).unwrap_or_default()

@@ -1,9 +1,11 @@
 //! How entries move the machine on. Nothing is decided here: what an entry says is taken as it stands, so that a journal
 //! written once stays true.
 
+use macp_wire::memory;
 use serde_json::Value;
 
 use super::decide::add;
+use super::outputs::Given;
 use super::prepare::Gate;
 use super::state::{Alert, Current, Ending, Happened, Held, Phase, Seen};
 use super::{Machine, OutOfPlace};
@@ -20,6 +22,10 @@ use crate::taxonomy::{self, Class};
 impl Machine {
     /// Applies an entry. `output` is the body of an output that the entry names by digest alone.
     pub fn apply(&mut self, body: &Body, output: Option<&Value>) -> Result<(), OutOfPlace> {
+        self.apply_given(body, output.map_or(Given::Nothing, Given::Value))
+    }
+
+    pub(super) fn apply_given(&mut self, body: &Body, output: Given<'_>) -> Result<(), OutOfPlace> {
         if let Body::Observed { .. } = body {
             return Ok(());
         }
@@ -176,7 +182,10 @@ impl Machine {
             return Err(OutOfPlace::NoSuchStep { step_id: step_id.to_owned(), index });
         }
         if self.state.current.as_ref().is_none_or(|current| current.prepared.index != place) {
-            self.state.current = Some(Current::new(self.prepare(place)));
+            self.make_current(place);
+        }
+        if self.state.current.is_none() {
+            return Err(OutOfPlace::Unprepared { step_id: step_id.to_owned() });
         }
         let gate = self.with_current(|current| current.prepared.gate.clone());
         self.state.phase = match gate {
@@ -273,7 +282,8 @@ impl Machine {
         };
         self.state.seen.insert(finished.step_id.clone(), seen);
         if let Some(held) = current.output.take() {
-            self.state.hold(name, held);
+            let small_max = self.small_max();
+            self.state.hold(name, held, small_max);
         }
         self.state.release(&self.reads[current.prepared.index]);
         self.state.stop = stop_of(finished, &ending, continues);
@@ -286,8 +296,10 @@ impl Machine {
     fn go_to_next_step(&mut self) {
         let next = self.rules.next_step(&self.plan.plan, self.state.results.len());
         let next = next.filter(|index| *index < self.plan.plan.steps.len());
-        self.state.current = next.map(|index| Current::new(self.prepare(index)));
-        self.state.phase = if self.state.current.is_some() { Phase::StepStart } else { Phase::RunEnd };
+        self.state.phase = if next.is_some() { Phase::StepStart } else { Phase::RunEnd };
+        if let Some(index) = next {
+            self.make_current(index);
+        }
     }
 
     /// The limiter and the claim are behind; intents come next, if the call has effects.
@@ -320,12 +332,22 @@ impl Machine {
 
     /// The output an entry speaks of, if a later step refers to it. One that cannot be had is an error, unless what
     /// depends on it is assumed.
-    fn held(&self, step_id: &str, recorded: &Output, apart: Option<&Value>) -> Result<Option<Held>, OutOfPlace> {
+    fn held(&self, step_id: &str, recorded: &Output, apart: Given<'_>) -> Result<Option<Held>, OutOfPlace> {
         if self.current().is_none_or(|(step, _)| !self.state.unread.contains_key(step.name())) {
             return Ok(None);
         }
-        match (recorded.output.as_ref().or(apart), &recorded.output_ref) {
-            (Some(value), _) => Ok(Some(Held::Known(value.clone()))),
+        let value = match (&recorded.output, apart) {
+            (Some(value), _) | (None, Given::Value(value)) => Some(value),
+            (None, Given::Nothing | Given::Size(_)) => None,
+        };
+        if let (None, Some(digest), Given::Size(size)) = (value, &recorded.output_ref, apart) {
+            return Ok(Some(Held::Stored { digest: digest.clone(), size }));
+        }
+        match (value, &recorded.output_ref) {
+            (Some(value), digest) if self.lean => Ok(Some(Self::lean_hold(value, digest.as_ref()))),
+            (Some(value), digest) => {
+                Ok(Some(Held::Known { value: value.clone(), memory: memory::of(value), digest: digest.clone() }))
+            }
             (None, None) => Ok(None),
             (None, Some(_)) if self.assumptions.is_some() => Ok(Some(Held::Unknown)),
             (None, Some(digest)) => {

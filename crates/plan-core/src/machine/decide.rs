@@ -29,6 +29,8 @@ impl Machine {
             (Phase::Start, _) => decide(Body::RunStarted(Box::new(self.start.clone()))),
             (Phase::Admission, _) => Next::Ask(Question::Admission),
             (Phase::Finished, _) => Next::Finished,
+            (Phase::StepStart, None) if self.state.unprepared.is_some() => Next::Ask(Question::Outputs),
+            (Phase::Dispatch, Some(current)) if current.prepared.is_set_down => Next::Ask(Question::Outputs),
             (Phase::RunEnd, _) | (_, None) => decide(Body::RunFinished(self.run_finished())),
             (phase, Some(current)) => self.next_in_step(phase, current),
         }

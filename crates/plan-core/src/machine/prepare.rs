@@ -1,6 +1,7 @@
 //! What is known about a step before anything of it is dispatched: its request, its effects and what it may cost.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -24,6 +25,10 @@ pub(super) struct Prepared {
     pub request_digest: Option<Digest>,
     pub skill: Arc<dyn PureSkill>,
     pub parameters: Arc<Map<String, Value>>,
+    /// What they take in memory.
+    pub memory: usize,
+    /// They were dropped, and are resolved again before the call.
+    pub is_set_down: bool,
     pub price: Option<Price>,
     pub effects: Vec<Effect>,
     pub effect_keys: Vec<String>,
@@ -87,7 +92,7 @@ pub struct Assumed {
 }
 
 impl Machine {
-    pub(super) fn prepare(&self, index: usize) -> Prepared {
+    pub(super) fn prepare(&self, index: usize, outputs: &BTreeMap<Digest, Value>) -> Prepared {
         let step = &self.plan.plan.steps[index];
         let skill = self.catalog.skill(&step.skill_id, &step.skill_version).map(|registration| registration.skill);
         let missing = skill.is_none();
@@ -99,6 +104,8 @@ impl Machine {
             timeout_ms: timeout_ms(step, &step.parameters, skill.metadata()),
             skill,
             parameters: Arc::default(),
+            memory: 0,
+            is_set_down: false,
             price: None,
             effects: Vec::new(),
             effect_keys: Vec::new(),
@@ -118,7 +125,7 @@ impl Machine {
             return prepared;
         }
         let unknown = Cell::new(false);
-        let resolved = self.resolve(step, &unknown);
+        let resolved = self.resolve(step, &unknown, outputs);
         match (missing || unknown.get(), self.assumed(&step.step_id)) {
             (true, Some(assumed)) => {
                 prepared.assumed = Some(if missing { Unknown::Skill } else { Unknown::Output });
@@ -170,7 +177,7 @@ impl Machine {
         prepared.timeout_ms = timeout_ms(step, &parameters, prepared.skill.metadata());
         prepared.effects = self.rules.effects(prepared.skill.as_ref(), &parameters);
         prepared.effect_keys = self.effect_keys(step, prepared.effects.len());
-        prepared.parameters = Arc::new(parameters);
+        prepared.hold(parameters);
     }
 
     fn prepare_assumed(&self, prepared: &mut Prepared, step: &Step, assumed: &Assumed) {
@@ -192,7 +199,7 @@ impl Machine {
         prepared.effects.clone_from(&assumed.effects);
         prepared.claims = assumed.claimed;
         prepared.effect_keys = self.effect_keys(step, assumed.effects.len());
-        prepared.parameters = Arc::new(step.parameters.clone());
+        prepared.hold(step.parameters.clone());
     }
 
     /// What must be in the budget before an attempt: its worst case by formula or the skill's own estimate, whichever
@@ -215,10 +222,23 @@ impl Machine {
         (0..u32::try_from(effects.max(1)).unwrap_or(u32::MAX)).map(key).collect()
     }
 
-    fn resolve(&self, step: &Step, unknown: &Cell<bool>) -> Result<Map<String, Value>, reference::Unresolved> {
+    /// Whether a step that is next is worth a request: its condition holds, and its skill is allowed.
+    pub(super) fn is_due(&self, step: &Step) -> bool {
+        step.run_if.as_ref().is_none_or(|condition| self.holds(condition))
+            && self.plan.plan.context.allowed_skills.contains(&step.skill_id)
+    }
+
+    pub(super) fn resolve(
+        &self,
+        step: &Step,
+        unknown: &Cell<bool>,
+        outputs: &BTreeMap<Digest, Value>,
+    ) -> Result<Map<String, Value>, reference::Unresolved> {
         let too_much = RefCell::new(None);
         let resolved = reference::resolve(&step.parameters, &|name| match self.state.outputs.get(name) {
-            Some(Held::Known(value)) => Some(value),
+            Some(Held::Known { value, .. }) => Some(value),
+            // Checked to be there before a step is prepared from it.
+            Some(Held::Stored { digest, .. }) => outputs.get(digest),
             Some(Held::Unknown) => {
                 unknown.set(true);
                 None

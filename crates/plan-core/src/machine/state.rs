@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use macp_wire::memory;
 use serde_json::{Map, Value};
 
+use super::outputs::Size;
 use super::prepare::Prepared;
 use crate::budget::Breach;
 use crate::cause::Cause;
 use crate::cost::Usage;
+use crate::digest::Digest;
 use crate::journal::{RefusedCheck, Reused, RunFinished, RunStatus, StepFinished, Stop};
 use crate::limits;
 use crate::plan::StepStatus;
@@ -18,13 +19,17 @@ pub(super) struct State {
     pub phase: Phase,
     /// The step that is next or under way.
     pub current: Option<Current>,
+    /// The step that is next and waits for the outputs that it is prepared from.
+    pub unprepared: Option<usize>,
     pub results: Vec<StepFinished>,
     /// How finished steps look to conditions, by step id.
     pub seen: BTreeMap<String, Seen>,
     /// Outputs of finished steps that are still to be read, by the name references use.
     pub outputs: BTreeMap<String, Held>,
-    /// How much of them is known, about in bytes of memory.
+    /// How much of them is known, about in bytes of memory, wherever it is.
     pub held_bytes: usize,
+    /// How much of that is here.
+    pub here_bytes: usize,
     /// How many steps that refer to a name have not finished; names without any are not here.
     pub unread: BTreeMap<String, usize>,
     pub spent: u64,
@@ -130,7 +135,14 @@ pub(super) struct Happened {
 /// An output that references may name.
 #[derive(Clone, Debug)]
 pub(super) enum Held {
-    Known(Value),
+    Known {
+        value: Value,
+        memory: usize,
+        /// By which it can be read again, if it can.
+        digest: Option<Digest>,
+    },
+    /// It is stored, and read when it is needed.
+    Stored { digest: Digest, size: Size },
     /// It existed and is no longer kept.
     Unknown,
     /// It did not fit beside what the run holds already.
@@ -152,10 +164,12 @@ impl State {
         Self {
             phase: Phase::Start,
             current: None,
+            unprepared: None,
             results: Vec::new(),
             seen: BTreeMap::new(),
             outputs: BTreeMap::new(),
             held_bytes: 0,
+            here_bytes: 0,
             unread,
             spent: 0,
             threshold_told: false,
@@ -168,17 +182,26 @@ impl State {
 
 impl State {
     /// Holds the output of a step that finished, if there is room for it. Whoever refers to one that there was no room
-    /// for is refused.
-    pub(super) fn hold(&mut self, name: String, output: Held) {
-        let output = match output {
-            Held::Known(value) => match self.held_bytes.saturating_add(memory::of(&value)) {
-                held if held > limits::HELD_BYTES_MAX => Held::TooMuch,
-                held => {
-                    self.held_bytes = held;
-                    Held::Known(value)
+    /// for is refused. Of small outputs no more than `small_max` is held here, if there is such a limit.
+    pub(super) fn hold(&mut self, name: String, output: Held, small_max: Option<usize>) {
+        let output = match output.memory() {
+            Some(memory) if self.held_bytes.saturating_add(memory) > limits::HELD_BYTES_MAX => Held::TooMuch,
+            Some(memory) => {
+                self.held_bytes += memory;
+                let output = match output {
+                    Held::Known { memory, digest: Some(digest), .. }
+                        if small_max.is_some_and(|most| self.here_bytes.saturating_add(memory) > most) =>
+                    {
+                        Held::Stored { digest, size: Size { memory, text: 0 } }
+                    }
+                    output => output,
+                };
+                if matches!(output, Held::Known { .. }) {
+                    self.here_bytes += memory;
                 }
-            },
-            other => other,
+                output
+            }
+            None => output,
         };
         let replaced = self.outputs.insert(name, output);
         self.forget(replaced);
@@ -198,8 +221,20 @@ impl State {
     }
 
     fn forget(&mut self, output: Option<Held>) {
-        if let Some(Held::Known(value)) = output {
-            self.held_bytes = self.held_bytes.saturating_sub(memory::of(&value));
+        let Some(memory) = output.as_ref().and_then(Held::memory) else { return };
+        self.held_bytes = self.held_bytes.saturating_sub(memory);
+        if matches!(output, Some(Held::Known { .. })) {
+            self.here_bytes = self.here_bytes.saturating_sub(memory);
+        }
+    }
+}
+
+impl Held {
+    /// What the value takes in memory, wherever it is.
+    fn memory(&self) -> Option<usize> {
+        match self {
+            Self::Known { memory, .. } | Self::Stored { size: Size { memory, .. }, .. } => Some(*memory),
+            Self::Unknown | Self::TooMuch => None,
         }
     }
 }
@@ -229,19 +264,38 @@ impl Current {
 
 #[cfg(test)]
 mod tests {
+    use macp_wire::memory;
     use serde_json::json;
 
     use super::*;
+
+    fn known(value: Value) -> Held {
+        let digest = crate::digest::of_value(crate::digest::BODY_LABEL, &value).unwrap();
+        Held::Known { memory: memory::of(&value), value, digest: Some(digest) }
+    }
 
     /// Small objects take a hundred times their text.
     #[test]
     fn what_is_held_is_weighed_as_it_is_in_memory() {
         let mut state = State::new(&[]);
-        let tiny = |count: usize| Held::Known(Value::from(vec![json!({"": 0}); count]));
-        state.hold("first".to_owned(), tiny(100_000));
-        state.hold("second".to_owned(), tiny(100_000));
-        assert!(matches!(state.outputs["first"], Held::Known(_)) && matches!(state.outputs["second"], Held::TooMuch));
-        state.hold("first".to_owned(), Held::Unknown);
-        assert_eq!(state.held_bytes, 0);
+        let tiny = |count: usize| known(Value::from(vec![json!({"": 0}); count]));
+        state.hold("first".to_owned(), tiny(100_000), None);
+        state.hold("second".to_owned(), tiny(100_000), None);
+        assert!(matches!(state.outputs["first"], Held::Known { .. }));
+        assert!(matches!(state.outputs["second"], Held::TooMuch));
+        state.hold("first".to_owned(), Held::Unknown, None);
+        assert_eq!((state.held_bytes, state.here_bytes), (0, 0));
+    }
+
+    #[test]
+    fn small_outputs_are_here_up_to_a_limit() {
+        let mut state = State::new(&[]);
+        for name in ["first", "second", "third"] {
+            state.hold(name.to_owned(), known(json!("x".repeat(1_000))), Some(2_500));
+        }
+        assert!(matches!(state.outputs["second"], Held::Known { .. }));
+        assert!(matches!(state.outputs["third"], Held::Stored { .. }));
+        assert_eq!(state.held_bytes, 3 * (32 + 24 + 1_000), "the limit of a run counts all of them");
+        assert_eq!(state.here_bytes, 2 * (32 + 24 + 1_000));
     }
 }

@@ -61,6 +61,7 @@ impl Spot {
             Question::Limiter { step, attempt, .. } => (step, *attempt, "limiter_verdict"),
             // A key is claimed once per step.
             Question::Dedupe { step, .. } => (step, 0, "dedupe_verdict"),
+            Question::Outputs => unreachable!("only a lean machine asks for outputs"),
             Question::Dispatch { step, attempt, .. } => (step, *attempt, "attempt_observed"),
         };
         Self { step: places.get(&step.step_id), attempt, kind }

@@ -184,6 +184,7 @@ impl World {
                     output: self.store(output),
                 }
             }
+            Question::Outputs => unreachable!("only a lean machine asks for outputs"),
             Question::Dispatch { step, attempt, effect_keys, .. } => {
                 self.calls.push((step.step_id.clone(), *attempt, effect_keys.to_vec()));
                 let scripted = self.answers.get(&(step.step_id.clone(), *attempt));

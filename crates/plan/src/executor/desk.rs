@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use tokio::sync::watch;
 
 use super::control::Control;
-use crate::result::{Doing, RunResult, stamp};
+use crate::result::{AtWork as AtWorkResult, Doing, RunResult, stamp};
 
 #[derive(Debug, Default)]
 pub(super) struct Desk {
@@ -37,6 +37,8 @@ struct AtWork {
     calling_since_ms: Option<u64>,
     /// Why what came of it cannot be written down.
     held_up: Option<String>,
+    /// Since when it waits for memory, in time on the wall.
+    awaits_memory_since_ms: Option<u64>,
     control: watch::Sender<Control>,
 }
 
@@ -84,7 +86,14 @@ impl Desk {
         let (sender, control) = watch::channel(Control::default());
         runs.insert(
             run_id.to_owned(),
-            AtWork { agent_id: agent_id.to_owned(), admitted, calling_since_ms: None, held_up: None, control: sender },
+            AtWork {
+                agent_id: agent_id.to_owned(),
+                admitted,
+                calling_since_ms: None,
+                held_up: None,
+                awaits_memory_since_ms: None,
+                control: sender,
+            },
         );
         Ok(Some(Place { desk: Arc::clone(self), run_id: run_id.to_owned(), control }))
     }
@@ -124,6 +133,13 @@ impl Desk {
         }
     }
 
+    /// A run begins to wait for memory, or waits no longer.
+    pub(super) fn awaits_memory(&self, run_id: &str, since_ms: Option<u64>) {
+        if let Some(run) = self.runs().get_mut(run_id) {
+            run.awaits_memory_since_ms = since_ms;
+        }
+    }
+
     /// What a run has to say cannot be written down, or can again.
     pub(super) fn hold_up(&self, run_id: &str, why: Option<String>) {
         if let Some(run) = self.runs().get_mut(run_id) {
@@ -137,11 +153,18 @@ impl Desk {
         let Some(run) = runs.get(run_id) else { return };
         let control = run.control.borrow();
         result.held_up.clone_from(&run.held_up);
+        if let Some(since_ms) = run.awaits_memory_since_ms {
+            // It may wait before its next step has begun, to read the outputs that the step refers to.
+            let next = result.ahead.first().map(|step_id| AtWorkResult::next(step_id));
+            let at_work = result.at_work.take().or(next);
+            result.at_work = at_work.map(|at_work| at_work.awaiting_memory(stamp(since_ms)));
+            return;
+        }
         let Some(at_work) = &mut result.at_work else { return };
         match at_work.doing {
             Doing::Calling => at_work.since = run.calling_since_ms.map(stamp),
             _ if control.paused => at_work.doing = Doing::Paused,
-            Doing::Waiting | Doing::Preparing | Doing::Paused => {}
+            Doing::Waiting | Doing::Preparing | Doing::Paused | Doing::AwaitingMemory => {}
         }
     }
 

@@ -15,13 +15,14 @@ use tokio::task::AbortHandle;
 use tracing::Instrument;
 
 use super::secrecy::{self, Noted};
+use crate::memory::{self, Claim};
 use crate::outbound::{Http, Open};
 use crate::registry::Registry;
 use crate::result::SECRET_WITHHELD;
 use crate::secrets::{Allowed, Granted, REFERENCE, Secrets};
 use crate::shares;
 use crate::skill::{Call, Observation};
-use crate::skills::document;
+use crate::skills::{document, exchange};
 
 /// How long after a skill's own timer ours goes off.
 const GUARD: Duration = Duration::from_millis(limits::GUARD_MS);
@@ -56,7 +57,14 @@ impl Drop for EndOnDrop {
 
 /// Makes the call. It runs as a task of its own, so that a panic ends that task and nothing else, and one that keeps
 /// its thread busy does not keep our timer from going off.
-pub(super) async fn call(dispatch: Dispatch, registry: &Registry, secrets: Arc<dyn Secrets>) -> Observation {
+///
+/// The memory of its answer is reserved under the claim, for as long as the observation is worked on.
+pub(super) async fn call(
+    dispatch: Dispatch,
+    registry: &Registry,
+    secrets: Arc<dyn Secrets>,
+    claim: &Arc<Claim>,
+) -> Observation {
     let Dispatch { agent_id, skill_id, skill_version, parameters, timeout, effect_keys, secrets_named, random_seed } =
         dispatch;
     let named = format!("{skill_id} {skill_version}");
@@ -98,18 +106,34 @@ pub(super) async fn call(dispatch: Dispatch, registry: &Registry, secrets: Arc<d
             observation.cause = observation.cause.unproven();
             observation.message.insert_str(0, "after a request that may have taken effect, ");
         }
+        reserve(&observation).await;
         secrets.scrub(observation)
     };
-    let mut task = tokio::spawn(shares::in_name_of(agent_id, work).in_current_span());
+    let work = memory::within(Arc::clone(claim), shares::in_name_of(agent_id, work));
+    let mut task = tokio::spawn(work.in_current_span());
     let _end = EndOnDrop(task.abort_handle());
     let guard = timeout.saturating_add(GUARD);
-    let observation = match tokio::time::timeout(guard, &mut task).await {
-        Ok(Ok(observation)) => observation,
-        // The panic was reported where it happened; its text may hold anything.
-        Ok(Err(_panicked)) => Observation::new(Cause::Internal, format!("{named} panicked")),
-        Err(_elapsed) => Observation::new(Cause::GuardTimeout, format!("{named} did not answer within {guard:?}")),
+    let observation = tokio::select! {
+        biased;
+        ended = &mut task => match ended {
+            Ok(observation) => observation,
+            // The panic was reported where it happened; its text may hold anything.
+            Err(_panicked) => Observation::new(Cause::Internal, format!("{named} panicked")),
+        },
+        () = claim.elapsed(guard) => {
+            Observation::new(Cause::GuardTimeout, format!("{named} did not answer within {guard:?}"))
+        }
     };
     fit(checked(observation, registry, &skill_id, &skill_version))
+}
+
+/// Reserves memory for an output that its skill made without doing so.
+async fn reserve(observation: &Observation) {
+    let Some(claim) = memory::current().filter(|claim| !claim.has_work()) else { return };
+    let bytes = observation.output.as_ref().map(document::bytes_of).unwrap_or_default();
+    if bytes > exchange::memory_of(0) {
+        claim.work(bytes).await;
+    }
 }
 
 /// A success must have the shape the skill promises, and everything a shape the journal can hold.

@@ -6,15 +6,17 @@
 mod attempt;
 mod boundary;
 mod claim;
+mod memory;
 mod question;
 mod room;
 mod spans;
 mod told;
 mod write;
 
+use std::sync::Arc;
+
 use macp_plan_core::journal::{Body, Output};
-use macp_plan_core::machine::{Machine, Next};
-use serde_json::Value;
+use macp_plan_core::machine::{Machine, Next, OutOfPlace, Size};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -23,6 +25,7 @@ use super::limiter::Permit;
 use super::recovery::Recovered;
 use super::reuse::Reuse;
 use super::{Shared, Stopping};
+use crate::memory::Claim;
 use crate::patience::Patience;
 use crate::store::{ClaimRequest, Done, Journal, JournalError, StoreError};
 use boundary::Wait;
@@ -32,6 +35,7 @@ use spans::Spans;
 use told::Told;
 
 pub(super) use claim::scope;
+pub(super) use memory::{Inline, inline};
 pub(super) use spans::of_run as run_span;
 
 /// Entries written together at most, so that a plan of free steps does not collect without end.
@@ -49,6 +53,11 @@ impl<E: Into<JournalError>> From<E> for Broken {
     fn from(error: E) -> Self {
         Self::Journal(error.into())
     }
+}
+
+/// An entry of the machine's own that does not fit it.
+fn invalid(error: OutOfPlace) -> JournalError {
+    JournalError::Invalid(error.to_string())
 }
 
 type Driven<T> = Result<T, Broken>;
@@ -79,6 +88,9 @@ pub(super) struct Drive<'x> {
     output: Output,
     spans: Spans,
     room: Room,
+    /// What the run has reserved of the memory of all.
+    memory: Arc<Claim>,
+    inline: Inline,
 }
 
 impl<'x> Drive<'x> {
@@ -90,6 +102,7 @@ impl<'x> Drive<'x> {
         control: watch::Receiver<Control>,
     ) -> Self {
         let deadline = boundary::deadline(&machine, 0);
+        let memory = memory::claim(shared, journal.run_id(), &machine.plan().plan.agent_id);
         Self {
             shared,
             machine,
@@ -109,6 +122,8 @@ impl<'x> Drive<'x> {
             output: Output::default(),
             spans: Spans::default(),
             room: Room(Some(0)),
+            memory,
+            inline: Inline::new(),
         }
     }
 
@@ -119,7 +134,7 @@ impl<'x> Drive<'x> {
         journal: Journal,
         control: watch::Receiver<Control>,
     ) -> Self {
-        let Recovered { machine, due_unix_ms, claim, .. } = recovered;
+        let Recovered { machine, due_unix_ms, claim, inline, .. } = recovered;
         // Time without a process can only be told by the clock on the wall.
         let spent_ms = shared.runs.now_ms().saturating_sub(journal.summary().started_at_ms);
         let deadline = boundary::deadline(&machine, spent_ms);
@@ -132,6 +147,7 @@ impl<'x> Drive<'x> {
             claim,
             spans,
             room: Room(None),
+            inline,
             ..Self::begun(shared, machine, journal, control)
         }
     }
@@ -167,13 +183,16 @@ impl<'x> Drive<'x> {
             match asked {
                 Asked::Admission => self.admit().await?,
                 Asked::Limiter { step_id, attempt, wait } => {
-                    if self.wait(wait).await? {
+                    if self.wait(wait).await? && self.reserve_call().await? {
                         self.limit(step_id, attempt).await?;
                     }
                 }
                 Asked::Dedupe { step_id, effect_key, request_digest } => {
-                    self.dedupe(step_id, effect_key, request_digest).await?;
+                    if self.reserve_call().await? {
+                        self.dedupe(step_id, effect_key, request_digest).await?;
+                    }
                 }
+                Asked::Outputs => self.supply().await?,
                 Asked::Dispatch { step_id, attempt, dispatch } => self.dispatch(step_id, attempt, dispatch).await?,
             }
         }
@@ -185,13 +204,15 @@ impl<'x> Drive<'x> {
     }
 
     /// The same for an entry that names an output kept apart.
-    fn note_with(&mut self, body: Body, apart: Option<&Value>) -> Driven<()> {
-        self.machine.apply(&body, apart).map_err(|error| JournalError::Invalid(error.to_string()))?;
+    fn note_with(&mut self, body: Body, apart: Option<Size>) -> Driven<()> {
+        self.machine.apply_sized(&body, apart).map_err(invalid)?;
+        self.locate(&body, self.journal.next_seq() + self.pending.len() as u64);
         self.spans.note(&body);
         let observed = match &body {
             Body::StepFinished(finished) => {
                 self.shared.observer.step_finished(self.machine.start(), finished);
                 self.permit = None;
+                self.memory.release();
                 self.settle(finished);
                 Some(std::mem::take(&mut self.told).observed(&finished.step_id, self.shared.runs.now_ms()))
             }

@@ -41,11 +41,13 @@ use macp_plan_core::skill::Catalog;
 use tokio::sync::watch;
 use tracing::Instrument;
 
+use crate::memory::Budget;
 use crate::registry::Registry;
 use crate::result::{Cancelled, RunResult};
 use crate::secrets::Secrets;
 use crate::store::{Outcome, RunStore, Settlement, Status, StoreError};
 
+pub use crate::memory::MemoryUse;
 pub use error::{ControlError, ReplayError, StartError};
 pub(crate) use recovery::DUE;
 pub use settings::{AgentLimits, ExecutorSettings};
@@ -101,6 +103,7 @@ struct Shared {
     limiter: Limiter,
     spending: Spending,
     desk: Arc<Desk>,
+    memory: Arc<Budget>,
     stopping: watch::Sender<Stopping>,
 }
 
@@ -125,7 +128,8 @@ impl Executor {
     ) -> Self {
         let limiter = Limiter::new(settings.agent);
         let (spending, desk, stopping) = (Spending::default(), Arc::default(), watch::Sender::new(Stopping::No));
-        let shared = Shared { runs, registry, secrets, settings, observer, limiter, spending, desk, stopping };
+        let memory = Budget::new(settings.memory_bytes_max);
+        let shared = Shared { runs, registry, secrets, settings, observer, limiter, spending, desk, memory, stopping };
         Self { shared: Arc::new(shared) }
     }
 
@@ -143,6 +147,12 @@ impl Executor {
     #[must_use]
     pub fn live(&self) -> usize {
         self.shared.desk.len()
+    }
+
+    /// What runs have reserved of their memory budget.
+    #[must_use]
+    pub fn memory(&self) -> MemoryUse {
+        self.shared.memory.now()
     }
 
     /// The result of a run as it stands; none if there is no such run. An output that is kept apart from the journal is

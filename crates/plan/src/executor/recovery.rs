@@ -6,14 +6,15 @@ use macp_ledger::Store;
 use macp_plan_core::check;
 use macp_plan_core::digest::Digest;
 use macp_plan_core::journal::{Body, DedupeVerdict};
-use macp_plan_core::machine::{Machine, OutOfPlace, Pinned};
+use macp_plan_core::machine::{Machine, OutOfPlace, Outputs, Pinned, Size};
 use macp_plan_core::plan::FrozenPlan;
 use macp_plan_core::skill::{Catalog, guarded};
 use serde_json::Value;
 
 use super::caught::PANICKED;
-use super::drive::scope;
+use super::drive::{Inline, inline, scope};
 use super::{ControlError, Executor, Shared};
+use crate::memory::Claim;
 use crate::store::{ClaimRequest, Run, StoreError, bodies, plans, read};
 
 /// Unfinished runs read at a time.
@@ -83,6 +84,36 @@ pub(super) struct Recovered {
     pub(super) due_unix_ms: Option<u64>,
     /// The claim that the step under way holds.
     pub(super) claim: Option<ClaimRequest>,
+    /// Where the outputs are that stand in the journal.
+    pub(super) inline: Inline,
+}
+
+/// What a run reads its journal back with. Outputs in it are taken from there.
+struct Stored<'r> {
+    store: &'r dyn Store,
+    run: &'r Run,
+    inline: &'r Inline,
+}
+
+impl Outputs for Stored<'_> {
+    fn value(&self, digest: &Digest) -> Option<Value> {
+        let Some(seq) = self.inline.get(digest) else { return bodies(self.store)(digest) };
+        let entry = self.run.entries.get(usize::try_from(*seq).ok()?)?;
+        match entry.body() {
+            Body::AttemptObserved { output, .. } | Body::DedupeVerdict { output, .. } => output.output.clone(),
+            _ => None,
+        }
+    }
+
+    fn size(&self, digest: &Digest) -> Option<Size> {
+        match bodies::measured(self.store, digest) {
+            Ok(size) => size,
+            Err(error) => {
+                tracing::error!(%error, %digest, "a stored output cannot be read");
+                None
+            }
+        }
+    }
 }
 
 impl Shared {
@@ -100,16 +131,23 @@ impl Shared {
     /// Brings a run to where its journal ends; none if there is no such run.
     pub(super) async fn recovered(&self, run_id: &str) -> Result<Option<Recovered>, StoreError> {
         let (run_id, catalog) = (run_id.to_owned(), self.catalog());
+        // Its journal, and the outputs that its request is prepared from: how much that is shows only then. In the name
+        // of no agent, since whose run it is does too.
+        let memory = Claim::new(&self.memory, "", Box::new(|_| {}));
+        memory.work(self.memory.spare()).await;
         self.runs
             .blocking(move |store| {
                 let Some((run, plan)) = load(store, &run_id)? else {
                     return Ok(None);
                 };
                 let entries = run.entries.iter().map(|sealed| &sealed.entry);
-                let bodies = bodies(store);
+                let places =
+                    run.entries.iter().filter_map(|sealed| Some((inline(sealed.body())?.clone(), sealed.seq())));
+                let inline: Inline = places.collect();
                 let recover = || {
                     let (plan, catalog, rules) = (Arc::clone(&plan), Arc::clone(&catalog), Arc::new(Pinned));
-                    Machine::recover(plan, catalog, rules, run.start(), entries, &bodies)
+                    let outputs = Stored { store, run: &run, inline: &inline };
+                    Machine::recover_lean(plan, catalog, rules, run.start(), entries, &outputs)
                 };
                 let recovered = guarded(recover).ok_or_else(|| damaged(&run_id, PANICKED.to_owned()))?;
                 let machine = recovered.map_err(|error| misfit(&run_id, &error, &plan, &*catalog))?;
@@ -117,7 +155,7 @@ impl Shared {
                     return Err(StoreError::Unfit { run_id, reason });
                 }
                 let (due_unix_ms, claim) = (due(&run), claim(&run, &machine));
-                Ok(Some(Recovered { run, machine, due_unix_ms, claim }))
+                Ok(Some(Recovered { run, machine, due_unix_ms, claim, inline }))
             })
             .await
     }

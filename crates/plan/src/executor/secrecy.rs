@@ -38,10 +38,11 @@ impl<'s> Noted<'s> {
         }
         // A secret that is part of another one must not hide the rest of it.
         seen.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
-        clear_text(&mut observation.message, &seen);
-        observation.details = cleared(std::mem::take(&mut observation.details), &seen);
+        let mut redaction = Redaction { seen: &seen, growth: GROWTH_BYTES_MAX };
+        redaction.text(&mut observation.message);
+        redaction.members(&mut observation.details);
         if let Some(output) = &mut observation.output {
-            clear(output, &seen);
+            redaction.value(output);
         }
         observation
     }
@@ -104,42 +105,97 @@ fn mark(name: &str) -> String {
     format!("{MARK}{name}]")
 }
 
-fn clear(value: &mut Value, seen: &[(Zeroizing<String>, String)]) {
-    match value {
-        Value::String(text) => clear_text(text, seen),
-        Value::Array(elements) => elements.iter_mut().for_each(|element| clear(element, seen)),
-        Value::Object(members) => *members = cleared(std::mem::take(members), seen),
-        Value::Number(number) => {
-            let mut text = Zeroizing::new(number.to_string());
-            if let Some((_, name)) = seen.iter().find(|(secret, _)| **secret == *text) {
-                text.clear();
-                *value = Value::String(mark(name));
+/// What redaction may add to an observation, since what stands for a secret may be longer than the secret. A server that
+/// sends a short secret again and again could make an answer many times its size; beyond this, a text that holds a secret
+/// is replaced as a whole.
+const GROWTH_BYTES_MAX: usize = 1024 * 1024;
+
+/// What stands for a text that is replaced as a whole.
+const WHOLE: &str = "[secret *]";
+
+/// Redacts in place: there is never a second copy of more than one text.
+struct Redaction<'s> {
+    seen: &'s [(Zeroizing<String>, String)],
+    /// Bytes that may still be added.
+    growth: usize,
+}
+
+impl Redaction<'_> {
+    fn value(&mut self, value: &mut Value) {
+        match value {
+            Value::String(text) => self.text(text),
+            Value::Array(elements) => elements.iter_mut().for_each(|element| self.value(element)),
+            Value::Object(members) => self.members(members),
+            Value::Number(number) => {
+                let mut text = Zeroizing::new(number.to_string());
+                if let Some((_, name)) = self.seen.iter().find(|(secret, _)| **secret == *text) {
+                    text.clear();
+                    *value = self.number(name);
+                }
+            }
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    fn members(&mut self, members: &mut Map<String, Value>) {
+        members.values_mut().for_each(|member| self.value(member));
+        if !members.keys().any(|name| self.is_in(name)) {
+            return;
+        }
+        // One by one, so that the old map shrinks as the new one grows.
+        for (mut name, member) in std::mem::take(members) {
+            self.text(&mut name);
+            members.insert(name, member);
+        }
+    }
+
+    fn is_in(&self, text: &str) -> bool {
+        self.seen.iter().any(|(secret, _)| {
+            text.contains(secret.as_str())
+                || (text.contains(['%', '+']) && find_percent_encoded(text, secret).is_some())
+        })
+    }
+
+    fn text(&mut self, text: &mut String) {
+        let before = text.len();
+        for (secret, name) in self.seen {
+            let named = mark(name);
+            let added = |times: usize| times.saturating_mul(named.len().saturating_sub(secret.len()));
+            if text.contains(secret.as_str()) {
+                if added(text.matches(secret.as_str()).count()) > self.growth {
+                    return replace_whole(text);
+                }
+                *text = text.replace(secret.as_str(), &named);
+            }
+            // Without these letters there is nothing that is encoded, and most texts have none of them.
+            if text.contains(['%', '+']) {
+                // An encoded secret is as long as the secret at least.
+                if added(text.len() / secret.len()) > self.growth && find_percent_encoded(text, secret).is_some() {
+                    return replace_whole(text);
+                }
+                replace_percent_encoded(text, secret, &named);
             }
         }
-        Value::Null | Value::Bool(_) => {}
+        self.growth = self.growth.saturating_sub(text.len().saturating_sub(before));
     }
-}
 
-fn cleared(members: Map<String, Value>, seen: &[(Zeroizing<String>, String)]) -> Map<String, Value> {
-    let clear_member = |(mut name, mut value): (String, Value)| {
-        clear_text(&mut name, seen);
-        clear(&mut value, seen);
-        (name, value)
-    };
-    members.into_iter().map(clear_member).collect()
-}
-
-fn clear_text(text: &mut String, seen: &[(Zeroizing<String>, String)]) {
-    for (secret, name) in seen {
+    /// What stands for a number that is a secret.
+    fn number(&mut self, name: &str) -> Value {
         let named = mark(name);
-        if text.contains(secret.as_str()) {
-            *text = text.replace(secret.as_str(), &named);
-        }
-        // Without these letters there is nothing that is encoded, and most texts have none of them.
-        if text.contains(['%', '+']) {
-            replace_percent_encoded(text, secret, &named);
+        match self.growth.checked_sub(named.len()) {
+            Some(left) => {
+                self.growth = left;
+                Value::String(named)
+            }
+            None => Value::Null,
         }
     }
+}
+
+/// Takes the place of a text for which too much would be added. One that is shorter than what says so is emptied.
+fn replace_whole(text: &mut String) {
+    let short = text.len() < WHOLE.len();
+    *text = String::from(if short { "" } else { WHOLE });
 }
 
 /// Replaces a secret in which some bytes are written as `%` and two digits, or spaces as `+`.
@@ -302,6 +358,25 @@ mod tests {
             noted.secret("key").unwrap();
             let scrubbed = noted.scrub(Observation::new(Cause::Success, text.clone())).message;
             assert!(scrubbed.contains("[secret key]") && !scrubbed.contains("Rd"), "{text} became {scrubbed}");
+        }
+    }
+
+    /// A server that was sent a short secret returns it a million times.
+    #[test]
+    fn redaction_adds_little_however_often_a_secret_comes() {
+        let name = "n".repeat(128);
+        let held = Held::default().with(&name, "s3cr3t");
+        let many = "s3cr3t".repeat(200_000);
+        let listed = vec![Value::from("s3cr3t"); 100_000];
+        let keys: Map<String, Value> = (0..20_000).map(|at| (format!("s3cr3t{at}"), at.into())).collect();
+        for output in [json!(many), json!(listed), json!(many.replace('3', "%33")), Value::Object(keys)] {
+            let noted = Noted::new(&held);
+            noted.secret(&name).unwrap();
+            let before = serde_json::to_string(&output).unwrap().len();
+            let scrubbed = noted.scrub(Observation::new(Cause::Success, "").with_output(output)).output.unwrap();
+            let text = serde_json::to_string(&scrubbed).unwrap();
+            assert!(!text.contains("s3cr3t") && !text.contains("s%33cr%33t") && text.contains("[secret "));
+            assert!(text.len() <= 2 * before + 2 * GROWTH_BYTES_MAX, "{} bytes of {before}", text.len());
         }
     }
 

@@ -17,6 +17,9 @@ pub struct ExecutorSettings {
     pub agent: AgentLimits,
     /// Bytes of outputs that may be kept for one run beside its journal; a step whose output goes beyond it fails.
     pub run_output_bytes_max: u64,
+    /// Bytes of memory that all runs reserve together for their calls and outputs; one agent has at most half of it. A
+    /// run for which there is none left waits before its next call.
+    pub memory_bytes_max: usize,
     /// How long a stopping executor waits for calls that are out.
     pub shutdown_grace: Duration,
 }
@@ -60,6 +63,7 @@ impl Default for ExecutorSettings {
             runs_live_max: 1_024,
             agent: AgentLimits::default(),
             run_output_bytes_max: 1024 * 1024 * 1024,
+            memory_bytes_max: 1024 * 1024 * 1024,
             shutdown_grace: Duration::from_secs(5),
         }
     }

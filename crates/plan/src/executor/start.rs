@@ -117,7 +117,7 @@ impl Shared {
         self.runs.plans().keep(start.plan.value.clone()).await?;
         let run_id = place.run_id().to_owned();
         let first = self.first(&run_id, &start, related.as_ref());
-        let mut machine = Machine::new(Arc::new(start.plan), self.catalog(), Arc::new(Pinned), first.clone());
+        let mut machine = Machine::new(Arc::new(start.plan), self.catalog(), Arc::new(Pinned), first.clone()).lean();
         let body = Body::RunStarted(Box::new(first));
         machine.apply(&body, None)?;
         match self.runs.create(vec![body]).await {

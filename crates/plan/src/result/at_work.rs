@@ -15,7 +15,7 @@ pub struct AtWork {
     /// Which attempt is out, or comes next.
     pub attempt: u32,
     pub doing: Doing,
-    /// Since when the call is out; only the process that made it knows.
+    /// Since when the call is out, or the run waits for memory; only the process at work on it knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// Until when the next attempt waits.
@@ -41,6 +41,8 @@ pub enum Doing {
     Preparing,
     /// It was told to wait, and does so between calls.
     Paused,
+    /// It waits until the runs of this process take less memory.
+    AwaitingMemory,
 }
 
 /// The step that has begun and not ended, if there is one.
@@ -71,6 +73,15 @@ fn begun(step_id: &str) -> AtWork {
 }
 
 impl AtWork {
+    /// A step that is about to begin.
+    pub(crate) fn next(step_id: &str) -> Self {
+        begun(step_id)
+    }
+
+    pub(crate) fn awaiting_memory(self, since: String) -> Self {
+        Self { doing: Doing::AwaitingMemory, since: Some(since), until: None, ..self }
+    }
+
     fn note(&mut self, body: &Body) {
         match body {
             Body::RetryScheduled { next_attempt, .. } => {

@@ -22,7 +22,7 @@ use super::written;
 const UNITS_MAX: u64 = 32 * 1024 * 1024;
 /// What an evaluation may make in all, about in bytes of memory. An input of the largest size fits through it twice
 /// where it is made of ordinary objects, of some fifty bytes of text each.
-const MEMORY_MAX: u64 = 256 * 1024 * 1024;
+pub(super) const MEMORY_MAX: u64 = 256 * 1024 * 1024;
 /// The largest result, in bytes of canonical text.
 pub(super) const RESULT_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// What an element of a new list costs, and a member of a new object: about their size in memory.
@@ -49,8 +49,8 @@ pub(super) struct Evaluation<'a> {
 
 impl<'a> Evaluation<'a> {
     /// An evaluation that ends early once it is abandoned, which is when nobody reads what becomes of it.
-    pub(super) fn new(text: &'a str, runtime: &'a Runtime, abandoned: &'a AtomicBool) -> Self {
-        Self { text, runtime, abandoned, units: UNITS_MAX, memory: MEMORY_MAX, room: RESULT_BYTES_MAX }
+    pub(super) fn new(text: &'a str, runtime: &'a Runtime, abandoned: &'a AtomicBool, memory_max: u64) -> Self {
+        Self { text, runtime, abandoned, units: UNITS_MAX, memory: memory_max, room: RESULT_BYTES_MAX }
     }
 
     pub(super) fn run(mut self, root: &Rcvar, expression: &Ast) -> Result<Value, Error> {

@@ -18,6 +18,16 @@ use crate::egress::{self, Egress, Governed, Resolver};
 /// Far beyond what an answer's head should need.
 const HEADERS_MAX: usize = 200;
 
+/// The part of the largest answer up to which the buffer of an answer of unknown length grows by doubling.
+const GROWN_PART: usize = 16;
+/// What a call takes without its answer: heads, and the buffers of a connection.
+const CALL_BYTES: usize = 256 * 1024;
+
+/// What a call takes whose answer has at most so many bytes, while it is being read.
+pub(crate) fn memory_of(answer_bytes_max: usize) -> usize {
+    CALL_BYTES + answer_bytes_max + answer_bytes_max / GROWN_PART
+}
+
 /// Which certificates of servers are believed.
 #[derive(Clone, Debug)]
 pub(crate) struct Trust {
@@ -102,6 +112,11 @@ impl Exchange {
         Ok(Self { client: builder.build()?, egress, answer_bytes_max })
     }
 
+    /// What a call takes at most while its answer is read, in bytes of memory.
+    pub(crate) fn memory(&self) -> usize {
+        memory_of(self.answer_bytes_max)
+    }
+
     /// Sends a request and reads the answer. The timeout covers all of it, on the monotonic clock.
     pub(crate) async fn run(&self, request: Request, timeout: Duration) -> Result<Answer, Fault> {
         let deadline = Instant::now() + timeout;
@@ -162,10 +177,17 @@ impl Exchange {
         if response.content_length().is_some_and(|length| length > self.answer_bytes_max as u64) {
             return Err(too_large());
         }
-        let mut body = BytesMut::new();
+        // An announced length is what arrives. Otherwise the buffer grows by doubling only as long as a copy of it is
+        // small against the largest answer.
+        let announced = response.content_length().and_then(|length| usize::try_from(length).ok());
+        let mut body = BytesMut::with_capacity(announced.unwrap_or_default());
         while let Some(chunk) = response.chunk().await.map_err(|error| Fault::of_client(host, error))? {
-            if body.len() + chunk.len() > self.answer_bytes_max {
+            let length = body.len() + chunk.len();
+            if length > self.answer_bytes_max {
                 return Err(too_large());
+            }
+            if length > body.capacity() && length > self.answer_bytes_max / GROWN_PART {
+                body.reserve(self.answer_bytes_max - body.len());
             }
             body.extend_from_slice(&chunk);
         }

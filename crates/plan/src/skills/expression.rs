@@ -63,10 +63,10 @@ impl Expression {
     }
 
     /// Takes the value itself, so that it is gone before a result is made beside its copy.
-    pub(super) fn evaluate(&self, root: Value, abandoned: &AtomicBool) -> Result<Value, Error> {
+    pub(super) fn evaluate(&self, root: Value, abandoned: &AtomicBool, memory_max: u64) -> Result<Value, Error> {
         let root = Variable::try_from(root).map_err(Error::runtime)?;
         let runtime = functions();
-        Evaluation::new(&self.text, &runtime, abandoned).run(&Rcvar::new(root), &self.ast)
+        Evaluation::new(&self.text, &runtime, abandoned, memory_max).run(&Rcvar::new(root), &self.ast)
     }
 }
 

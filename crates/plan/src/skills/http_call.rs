@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::exchange::{Answer, Exchange, Request};
 use super::fault::Fault;
 use super::headers::{self, Prepared, Target, header_name};
-use super::{document, metadata};
+use super::{answer, document, metadata};
 use crate::egress;
 use crate::schema::Schema;
 use crate::secrets::{self, Bindings};
@@ -72,7 +72,15 @@ impl HttpCall {
         let target = egress::target(&request.url).unwrap_or_default();
         let sent = request.body.as_ref().map_or(0, Bytes::len);
         match self.exchange.run(request, call.timeout).await {
-            Ok(answer) => observed(&target, answer, sent, flag(call.parameters, "expect_json", false)),
+            Ok(answer) => {
+                if let Ok(body) = &answer.body {
+                    match declares_json(&answer.headers) {
+                        true => answer::reserve_json(body).await,
+                        false => answer::reserve_text(body).await,
+                    }
+                }
+                observed(&target, answer, sent, flag(call.parameters, "expect_json", false))
+            }
             Err(fault) => {
                 let observation = Observation::new(fault.cause, fault.message);
                 if fault.answered { observation.with_usage(used(sent)) } else { observation }

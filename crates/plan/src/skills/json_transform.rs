@@ -12,11 +12,14 @@ use macp_plan_core::effect::Effect;
 use macp_plan_core::reference;
 use macp_plan_core::skill::{PureSkill, SkillMetadata};
 use serde_json::{Map, Value, json};
+use tokio::task::JoinError;
 
-use super::expression::Expression;
+use super::evaluation::MEMORY_MAX;
+use super::expression::{Error, Expression};
 use super::{document, metadata};
+use crate::memory;
 use crate::schema::Schema;
-use crate::shares::Places;
+use crate::shares::{Place, Places};
 use crate::skill::{Call, Calling, Observation, Skill};
 
 pub const ID: &str = "json_transform";
@@ -28,6 +31,11 @@ pub const EXPRESSION_BYTES_MAX: usize = 4096;
 pub const INPUT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Evaluations at the same time: each may take some hundred MiB and a thread, and the store needs threads too.
 const EVALUATIONS_MAX: usize = 4;
+/// What an evaluation may make at first; only one that makes more is given all.
+const MEMORY_FIRST: u64 = 8 * 1024 * 1024;
+/// How often what is given is there while it is evaluated: once copied, and once as the values of the evaluation, which
+/// are three times as large.
+const INPUT_COPIES: usize = 4;
 /// Of one agent.
 const AGENT_EVALUATIONS_MAX: usize = 2;
 
@@ -56,9 +64,10 @@ impl JsonTransform {
     }
 
     async fn dispatch(&self, call: Call<'_>) -> Observation {
-        match tokio::time::timeout(call.timeout, self.evaluate(call.parameters)).await {
-            Ok(observation) => observation,
-            Err(_elapsed) => {
+        tokio::select! {
+            biased;
+            observation = self.evaluate(call.parameters) => observation,
+            () = memory::elapsed(call.timeout) => {
                 let told = format!("the expression was not evaluated within {} ms", call.timeout.as_millis());
                 // Not the HTTP client's timeout, which is the other timer a skill can have.
                 Observation::new(Cause::GuardTimeout, told)
@@ -67,22 +76,61 @@ impl JsonTransform {
     }
 
     async fn evaluate(&self, parameters: &Map<String, Value>) -> Observation {
-        let place = self.evaluations.take().await;
+        let place = Arc::new(self.evaluations.take().await);
+        // Most expressions make little. One that makes more is evaluated once more, with all that it may have: what it
+        // makes follows from the expression and its input alone.
+        match self.evaluate_within(parameters, MEMORY_FIRST, &place).await {
+            Ok(Err(Refused::Memory(_))) => {}
+            ended => return observed(ended),
+        }
+        observed(self.evaluate_within(parameters, MEMORY_MAX, &place).await)
+    }
+
+    /// Evaluates with so much memory for what the expression makes, once all that takes is reserved.
+    async fn evaluate_within(
+        &self,
+        parameters: &Map<String, Value>,
+        memory_max: u64,
+        place: &Arc<Place>,
+    ) -> Result<Result<(Value, Usage), Refused>, JoinError> {
+        if let Some(claim) = memory::current() {
+            let given: usize = parameters.values().map(macp_wire::memory::of).sum();
+            let made = usize::try_from(memory_max).unwrap_or(usize::MAX);
+            claim.work(given.saturating_mul(INPUT_COPIES).saturating_add(made.saturating_mul(2))).await;
+        }
         let waiting = Waiting::default();
-        let (parameters, abandoned) = (parameters.clone(), Arc::clone(&waiting.0));
+        let (parameters, abandoned, place) = (parameters.clone(), Arc::clone(&waiting.0), Arc::clone(place));
         // Off the threads that drive other runs: an evaluation within its limits can still take a while.
         let work = tokio::task::spawn_blocking(move || {
             // Held until the work ends, which may be after everybody stopped waiting for it.
             let _place = place;
-            transform(parameters, &abandoned)
+            transform(parameters, &abandoned, memory_max)
         });
-        match work.await {
-            Ok(Ok((result, usage))) => {
-                Observation::success(json!({"result": result}), "the expression was evaluated").with_usage(usage)
-            }
-            Ok(Err(problem)) => Observation::new(Cause::InputInvalid, problem),
-            Err(panicked) => Observation::new(Cause::Internal, format!("the evaluation ended abnormally: {panicked}")),
+        work.await
+    }
+}
+
+fn observed(ended: Result<Result<(Value, Usage), Refused>, JoinError>) -> Observation {
+    match ended {
+        Ok(Ok((result, usage))) => {
+            Observation::success(json!({"result": result}), "the expression was evaluated").with_usage(usage)
         }
+        Ok(Err(Refused::Memory(problem) | Refused::Input(problem))) => Observation::new(Cause::InputInvalid, problem),
+        Err(panicked) => Observation::new(Cause::Internal, format!("the evaluation ended abnormally: {panicked}")),
+    }
+}
+
+/// Why an expression has no result.
+#[derive(Debug)]
+enum Refused {
+    /// It makes more than it may have.
+    Memory(String),
+    Input(String),
+}
+
+impl From<String> for Refused {
+    fn from(problem: String) -> Self {
+        Self::Input(problem)
     }
 }
 
@@ -121,15 +169,22 @@ impl Skill for JsonTransform {
     }
 }
 
-fn transform(parameters: Map<String, Value>, abandoned: &AtomicBool) -> Result<(Value, Usage), String> {
+fn transform(
+    parameters: Map<String, Value>,
+    abandoned: &AtomicBool,
+    memory_max: u64,
+) -> Result<(Value, Usage), Refused> {
     let bytes = input_bytes(&parameters)?;
     if bytes > INPUT_BYTES_MAX {
-        return Err(format!("at /input: {bytes} bytes are more than the {INPUT_BYTES_MAX} that are taken"));
+        return Err(format!("at /input: {bytes} bytes are more than the {INPUT_BYTES_MAX} that are taken").into());
     }
-    let text = parameters.get("expression").and_then(Value::as_str).ok_or("at the top: `expression` is missing")?;
+    let text = parameters.get("expression").and_then(Value::as_str);
+    let text = text.ok_or_else(|| "at the top: `expression` is missing".to_owned())?;
     let expression = compile(text)?;
-    let result =
-        expression.evaluate(root(parameters), abandoned).map_err(|error| format!("at /expression: {error}"))?;
+    let result = expression.evaluate(root(parameters), abandoned, memory_max).map_err(|error| {
+        let problem = format!("at /expression: {error}");
+        if matches!(error, Error::TooMuchMemory) { Refused::Memory(problem) } else { Refused::Input(problem) }
+    })?;
     let settled = document::settle(result).map_err(|unfit| format!("the result cannot be recorded: {unfit}"))?;
     Ok((settled, usage_of(bytes)))
 }
@@ -215,7 +270,22 @@ mod tests {
 
     #[test]
     fn an_evaluation_ends_once_nobody_waits_for_it() {
-        let told = transform(parameters("@"), &AtomicBool::new(true)).expect_err("nobody waits");
-        assert!(told.contains("given up"), "{told}");
+        let told = transform(parameters("@"), &AtomicBool::new(true), MEMORY_MAX).expect_err("nobody waits");
+        assert!(matches!(&told, Refused::Input(told) if told.contains("given up")), "{told:?}");
+    }
+
+    /// What is evaluated twice ends as if it had been evaluated once.
+    #[tokio::test]
+    async fn an_expression_that_makes_much_has_its_result() {
+        let skill = JsonTransform::new();
+        let input: Vec<Value> = (0..20_000).map(|at| json!({"n": at})).collect();
+        let mut parameters = parameters("length([*].{a: n, b: n})");
+        parameters.insert("input".to_owned(), Value::from(input));
+        assert!(matches!(
+            transform(parameters.clone(), &AtomicBool::new(false), MEMORY_FIRST),
+            Err(Refused::Memory(_))
+        ));
+        let observed = evaluated(&skill, &parameters, Duration::from_secs(60)).await;
+        assert_eq!(observed.output, Some(json!({"result": 20_000})), "{observed:?}");
     }
 }

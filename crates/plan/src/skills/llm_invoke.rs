@@ -18,7 +18,7 @@ use url::Url;
 
 use super::exchange::{Answer, Exchange, Trust};
 use super::llm_protocol::{self, NoReply, Reply};
-use super::{document, metadata};
+use super::{answer, document, metadata};
 use crate::egress::{Egress, Resolver};
 use crate::schema::Schema;
 use crate::secrets::Secrets;
@@ -121,7 +121,12 @@ impl LlmInvoke {
         let request =
             llm_protocol::request(*kind, provider.endpoint.clone(), headers, &question(call.parameters), limit);
         let observation = match provider.exchange.run(request, call.timeout).await {
-            Ok(answer) => observed(*kind, name, model, answer),
+            Ok(answer) => {
+                if let Ok(body) = &answer.body {
+                    answer::reserve_json(body).await;
+                }
+                observed(*kind, name, model, answer)
+            }
             Err(fault) => Observation::new(fault.cause, fault.message),
         };
         observation.with_detail("provider", name.as_str())
@@ -292,6 +297,8 @@ fn refused(kind: LlmKind, provider: &str, status: u16, body: Option<&[u8]>) -> O
         return Observation::new(cause, told).with_usage(usage);
     }
     let reason = llm_protocol::refusal_reason(&read).map(|reason| format!(": {reason}")).unwrap_or_default();
+    // It is read once more to be kept, and there must not be two of it.
+    drop(read);
     Observation::new(cause, format!("{told}{reason}")).with_usage(usage).with_output(kept(status, body))
 }
 

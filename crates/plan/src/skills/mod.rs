@@ -1,5 +1,6 @@
 //! The skills that come with the runtime, and how an operator configures them.
 
+mod answer;
 mod build;
 pub(crate) mod document;
 mod evaluation;

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use macp_ledger::{PutMode, Store};
 use macp_plan_core::digest::{self, BODY_LABEL, Digest};
 use macp_plan_core::journal::Output;
-use macp_wire::canonical;
+use macp_plan_core::machine::Size;
+use macp_wire::canonical::{self, Bounds};
+use macp_wire::memory;
 use serde_json::Value;
 
 use super::blocking;
 use super::documents::{BODIES, damaged};
 use super::error::StoreError;
+use crate::skills::document;
 
 /// Longest canonical text of an output that stands in the journal itself.
 pub const INLINE_BYTES_MAX: usize = 16 * 1_024;
@@ -23,14 +26,19 @@ pub struct Bodies {
     pub(super) store: Arc<dyn Store>,
 }
 
-/// An output as the journal tells it, and as every later reader will see it.
+/// An output as the journal records it.
 #[derive(Clone, Debug)]
 pub struct Kept {
     /// For the entry: inline, or by digest alone.
     pub output: Output,
-    /// The value itself. It is the one read back from the canonical text, so that a live run sees what a replay sees:
-    /// a number written as `1.0` is `1` in both.
-    pub value: Value,
+    pub size: Size,
+}
+
+/// An output that is ready to be stored. A large one consists of its text alone.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    pub(crate) kept: Kept,
+    text: Option<Arc<String>>,
 }
 
 impl Bodies {
@@ -39,26 +47,36 @@ impl Bodies {
     /// An output without a canonical form (an integer or a number beyond ±(2^53 - 1) that is written as one) is
     /// refused: it would mean different things to different readers.
     pub async fn keep(&self, value: Value) -> Result<Kept, StoreError> {
-        // The common case needs neither a store nor a thread to block.
+        let prepared = self.prepare(value).await?;
+        self.put(&prepared).await?;
+        Ok(prepared.kept)
+    }
+
+    /// Makes an output ready to be stored. A large value is dropped once its text is written.
+    pub(crate) async fn prepare(&self, value: Value) -> Result<Prepared, StoreError> {
+        // The common case needs no thread to block.
         if is_small(&value) {
-            let (kept, _) = prepare(&value)?;
-            if kept.output.output.is_some() {
-                return Ok(kept);
-            }
+            return prepare(value);
         }
-        blocking(&self.store, move |store| {
-            let (kept, text) = prepare(&value)?;
-            if let Output { output_ref: Some(digest), output: None } = &kept.output {
-                put(store, digest, &text)?;
-            }
-            Ok(kept)
-        })
-        .await
+        blocking(&self.store, move |_| prepare(value)).await
+    }
+
+    /// Stores a prepared output, unless it is part of its journal entry. Durable when it returns; may be retried.
+    pub(crate) async fn put(&self, prepared: &Prepared) -> Result<(), StoreError> {
+        let (Some(digest), Some(text)) = (prepared.kept.output.output_ref.clone(), prepared.text.clone()) else {
+            return Ok(());
+        };
+        blocking(&self.store, move |store| put(store, &digest, &text)).await
     }
 
     /// A body that was kept apart, `None` if there is no such body.
     pub async fn get(&self, digest: Digest) -> Result<Option<Value>, StoreError> {
         blocking(&self.store, move |store| get(store, &digest)).await
+    }
+
+    /// Returns the size of a stored output, or None if it does not exist.
+    pub(crate) async fn measured(&self, digest: Digest) -> Result<Option<Size>, StoreError> {
+        blocking(&self.store, move |store| measured(store, &digest)).await
     }
 
     /// The value of an output, wherever it is kept; `None` if there is none.
@@ -74,21 +92,27 @@ impl Bodies {
     }
 }
 
-/// An output the way it will be kept, and its canonical text.
-fn prepare(value: &Value) -> Result<(Kept, String), StoreError> {
+/// An output the way it will be kept. It is the one that will be read back, so that a live run sees what a replay sees: a
+/// number written as `1.0` is `1` in both.
+fn prepare(value: Value) -> Result<Prepared, StoreError> {
     let not_canonical = |reason: String| StoreError::NotCanonical { what: "the output", reason };
-    let text = canonical::to_string(value).map_err(|error| not_canonical(error.to_string()))?;
-    if text.len() > BODY_BYTES_MAX {
-        return Err(StoreError::TooLarge { what: "the output", bytes: text.len(), bytes_max: BODY_BYTES_MAX });
+    let value = document::settle(value).map_err(|unfit| not_canonical(unfit.to_string()))?;
+    let bytes = canonical::length(&value).map_err(|error| not_canonical(error.to_string()))?;
+    if bytes > BODY_BYTES_MAX {
+        return Err(StoreError::TooLarge { what: "the output", bytes, bytes_max: BODY_BYTES_MAX });
     }
-    let value = canonical::parse(text.as_bytes()).map_err(|error| not_canonical(error.to_string()))?;
-    // What is read back must have a canonical form too, or nobody could check the digest of the value.
-    canonical::to_string(&value).map_err(|error| not_canonical(error.to_string()))?;
-    let output_ref = Some(digest::of_bytes(BODY_LABEL, text.as_bytes()));
+    let mut text = Vec::with_capacity(bytes);
+    canonical::write(&value, &mut text).map_err(|error| not_canonical(error.to_string()))?;
+    let size = Size { memory: memory::of(&value), text: bytes };
+    let output_ref = Some(digest::of_bytes(BODY_LABEL, &text));
     // In an entry a null reads like no output, so it is kept apart however short it is.
-    let inline = text.len() <= INLINE_BYTES_MAX && !value.is_null();
-    let output = Output { output_ref, output: inline.then(|| value.clone()) };
-    Ok((Kept { output, value }, text))
+    if bytes <= INLINE_BYTES_MAX && !value.is_null() {
+        return Ok(Prepared { kept: Kept { output: Output { output_ref, output: Some(value) }, size }, text: None });
+    }
+    drop(value);
+    let text = String::from_utf8(text).map_err(|error| not_canonical(error.to_string()))?;
+    let kept = Kept { output: Output { output_ref, output: None }, size };
+    Ok(Prepared { kept, text: Some(Arc::new(text)) })
 }
 
 /// Whether a value is certainly cheap to write out; looks at no more of it than that takes.
@@ -119,6 +143,16 @@ fn is_small(value: &Value) -> bool {
     true
 }
 
+/// Returns the size of a stored output without building its value, or None if it does not exist.
+pub(crate) fn measured(store: &dyn Store, digest: &Digest) -> Result<Option<Size>, StoreError> {
+    let Some(text) = text(store, digest)? else {
+        return Ok(None);
+    };
+    let bad = |error: serde_json::Error| damaged(BODIES, digest.as_str(), error.to_string());
+    let measured = canonical::measure(text.as_bytes(), usize::MAX).map_err(bad)?;
+    Ok(Some(Size { memory: measured.memory, text: text.len() }))
+}
+
 /// The value of an output that is kept apart, as far as its digest alone tells it: null, which is short.
 pub(crate) fn without_text(digest: &Digest) -> Option<Value> {
     (*digest == digest::of_bytes(BODY_LABEL, b"null")).then_some(Value::Null)
@@ -130,7 +164,9 @@ pub(crate) fn get(store: &dyn Store, digest: &Digest) -> Result<Option<Value>, S
         return Ok(None);
     };
     let bad = |error: serde_json::Error| damaged(BODIES, digest.as_str(), error.to_string());
-    canonical::parse(text.as_bytes()).map(Some).map_err(bad)
+    let measured = canonical::measure(text.as_bytes(), usize::MAX).map_err(bad)?;
+    let bounds = Bounds { depth_max: usize::MAX, memory_max: usize::MAX };
+    canonical::parse_measured(text.as_bytes(), bounds, &measured).map(Some).map_err(bad)
 }
 
 pub(crate) fn put(store: &dyn Store, digest: &Digest, text: &str) -> Result<(), StoreError> {
@@ -152,6 +188,7 @@ pub(crate) fn text(store: &dyn Store, digest: &Digest) -> Result<Option<String>,
     if found != *digest {
         return Err(damaged(BODIES, digest.as_str(), format!("its digest is {found}")));
     }
-    let text = String::from_utf8(bytes.to_vec());
+    // Without a copy where the bytes are not shared.
+    let text = String::from_utf8(bytes.into());
     text.map(Some).map_err(|error| damaged(BODIES, digest.as_str(), error.to_string()))
 }

@@ -41,6 +41,7 @@ use macp_plan_core::journal::Body;
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::admissions::{Admission, Admissions, Commitment, Registered, Requests, StartRequest};
+pub(crate) use self::bodies::Prepared;
 pub use self::bodies::{Bodies, Kept};
 pub use self::claims::{Claim, ClaimRequest, Claims, Done, Scope};
 pub use self::error::{Corruption, CorruptionKind, JournalError, StoreError};

@@ -13,6 +13,7 @@ mod http;
 mod imported;
 mod isolation;
 mod log;
+mod memory;
 mod metering;
 mod panics;
 mod quota;

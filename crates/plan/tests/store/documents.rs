@@ -3,6 +3,7 @@
 use macp_plan::store::{Admission, Commitment, Registered, RunStore, StartRequest, StoreError};
 use macp_plan_core::digest::{self, BODY_LABEL};
 use macp_plan_core::journal::{Body, Output};
+use macp_wire::{canonical, memory};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -120,7 +121,6 @@ async fn small_outputs_are_inline_and_large_ones_apart() {
 async fn an_output_means_the_same_to_every_reader_or_is_refused() {
     let store = sample::memory();
     let kept = store.bodies().keep(json!({"n": 1.0})).await.unwrap();
-    assert_eq!(kept.value, json!({"n": 1}));
     assert_eq!(kept.output.output, Some(json!({"n": 1})));
     for value in [json!([9_007_199_254_740_992_u64]), json!([1e17]), json!({"n": -1e18})] {
         let refused = store.bodies().keep(value.clone()).await;
@@ -128,7 +128,7 @@ async fn an_output_means_the_same_to_every_reader_or_is_refused() {
     }
     // Beyond what any reader takes for an integer.
     for value in [json!(-1e20), json!(1e300)] {
-        assert_eq!(store.bodies().keep(value.clone()).await.unwrap().value, value);
+        assert_eq!(store.bodies().keep(value.clone()).await.unwrap().output.output, Some(value));
     }
 }
 
@@ -158,7 +158,12 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let store = sample::memory();
-            if let Ok(kept) = store.bodies().keep(value).await {
+            if let Ok(kept) = store.bodies().keep(value.clone()).await {
+                // What the value's text is read back as, wherever it is kept.
+                let text = canonical::to_string(&value).unwrap();
+                let value = canonical::parse(text.as_bytes()).unwrap();
+                assert_eq!(kept.size.text, text.len());
+                assert_eq!(kept.size.memory, memory::of(&value));
                 let mut journal = sample::create(&store, "r").await;
                 journal.append(vec![sample::observed("s1", kept.output)]).await.unwrap();
                 let run = store.load("r").await.unwrap().unwrap();
@@ -166,7 +171,7 @@ proptest! {
                     panic!("the last entry is the one written")
                 };
                 let read = store.bodies().of_output(output).await.unwrap();
-                assert_eq!(read, Some(kept.value));
+                assert_eq!(read, Some(value));
             }
         });
     }

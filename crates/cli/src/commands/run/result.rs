@@ -182,6 +182,7 @@ fn at_work(at_work: &AtWork, aliases: &Aliases) -> Vec<Cell> {
         Doing::Waiting => "waiting",
         Doing::Preparing => "begun",
         Doing::Paused => "paused",
+        Doing::AwaitingMemory => "awaits memory",
     };
     let out = usize::from(at_work.doing == Doing::Calling);
     let attempts = at_work.attempt_codes.len() + out;

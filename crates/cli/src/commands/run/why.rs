@@ -72,6 +72,13 @@ fn at_work(at_work: &AtWork, aliases: &Aliases) -> String {
             format!("Step {step_id} waits{until} before attempt {attempt}{after}.")
         }
         Doing::Preparing => format!("Step {step_id} is about to begin attempt {attempt}{after}."),
+        Doing::AwaitingMemory => {
+            let since = at_work.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
+            format!(
+                "Step {step_id} waits{since} for memory that other runs have reserved (run_max_memory_bytes){after}; it \
+                 continues without help."
+            )
+        }
         Doing::Paused => {
             format!(
                 "Step {step_id} waits before attempt {attempt}{after}: the session that reports the run is suspended."

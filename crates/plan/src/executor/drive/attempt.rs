@@ -69,14 +69,19 @@ impl Drive<'_> {
         self.note(Body::LimiterVerdict { step_id, attempt, verdict })
     }
 
+    /// Notes that the call that is due may have been made by an earlier process.
+    pub(super) fn doubt(&mut self, step_id: String, attempt: u32) -> Driven<()> {
+        self.claim = None;
+        self.told.say("the process ended while the call was out, and nothing tells whether it took effect");
+        let (cause, output) = (Cause::EffectInDoubt, Output::default());
+        let (usage, retry_after_ms) = (None, None);
+        self.note(Body::AttemptObserved { step_id, attempt, cause, usage, retry_after_ms, output })
+    }
+
     /// Makes a call, once everything that led to it is durable, and notes what came of it.
     pub(super) async fn dispatch(&mut self, step_id: String, attempt: u32, dispatch: Dispatch) -> Driven<()> {
         if std::mem::take(&mut self.in_doubt) {
-            self.claim = None;
-            self.told.say("the process ended while the call was out, and nothing tells whether it took effect");
-            let (cause, output) = (Cause::EffectInDoubt, Output::default());
-            let (usage, retry_after_ms) = (None, None);
-            return self.note(Body::AttemptObserved { step_id, attempt, cause, usage, retry_after_ms, output });
+            return self.doubt(step_id, attempt);
         }
         if let Err(error) = self.measure().await {
             if self.shared.is_stopping() {
@@ -85,6 +90,10 @@ impl Drive<'_> {
             self.trouble(&error, "count what it has kept").await;
             return Ok(());
         }
+        // Reserved already, but where an earlier process went as far as the call.
+        if !self.reserve_call().await? {
+            return if self.shared.is_stopping() { Err(Broken::Stopping) } else { Ok(()) };
+        }
         self.flush().await?;
         // A call that was allowed before a restart still counts among those that are out.
         let agent_id = &self.machine.plan().plan.agent_id;
@@ -92,26 +101,30 @@ impl Drive<'_> {
         let (dispatched, dispatched_unix_ms) = (Instant::now(), self.shared.runs.now_ms());
         let (registry, secrets) = (&self.shared.registry, Arc::clone(&self.shared.secrets));
         self.shared.desk.calls(self.journal.run_id(), Some(dispatched_unix_ms));
-        let observation = dispatch::call(dispatch, registry, secrets).instrument(self.spans.attempt()).await;
+        let observation =
+            dispatch::call(dispatch, registry, secrets, &self.memory).instrument(self.spans.attempt()).await;
         self.shared.desk.calls(self.journal.run_id(), None);
         drop(permit);
         let mut cause = observation.cause;
         self.told.attempt(attempt, dispatched, dispatched_unix_ms, &observation.message);
         self.told.say(observation.message);
         self.told.details = observation.details;
-        let (mut output, mut value) = (Output::default(), None);
+        let (mut output, mut size) = (Output::default(), None);
         if let Some(given) = observation.output {
             match self.keep_within(given, &cause).await? {
-                Ok(kept) => (output, value) = (kept.output, Some(kept.value)),
+                Ok(kept) => (output, size) = (kept.output, Some(kept.size)),
                 Err((instead, told)) => {
                     cause = instead;
                     self.told.say(told);
                 }
             }
         }
+        // Nothing of it is left but what the journal gets, and the parameters, which another attempt may need.
+        self.memory.end_work();
+        self.memory.shrink_call(self.machine.request_bytes());
         self.output = output.clone();
         let (usage, retry_after_ms) = (observation.usage, observation.retry_after_ms);
         let body = Body::AttemptObserved { step_id, attempt, cause, usage, retry_after_ms, output };
-        self.note_with(body, value.as_ref())
+        self.note_with(body, size)
     }
 }

@@ -91,6 +91,7 @@ impl Drive<'_> {
 
     /// Rests until a time, or for good; says whether that time came before there was something to heed.
     pub(super) async fn rest(&mut self, until: Option<Instant>) -> bool {
+        self.put_down();
         // Elsewhere a deadline that has passed cannot be heeded, and must not keep the run from resting.
         let deadline = self.deadline.filter(|_| self.machine.boundary());
         tokio::select! {
@@ -103,7 +104,7 @@ impl Drive<'_> {
     }
 }
 
-async fn at(time: Option<Instant>) {
+pub(super) async fn at(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,

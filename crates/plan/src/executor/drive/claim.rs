@@ -144,8 +144,8 @@ impl Drive<'_> {
         let body = Body::DedupeVerdict { step_id, effect_key, verdict, reused_run_id, reused, output };
         let apart = match self.machine.wants_output(&body).cloned() {
             None => None,
-            Some(digest) => match self.shared.runs.bodies().get(digest.clone()).await {
-                Ok(Some(value)) => Some(value),
+            Some(digest) => match self.shared.runs.bodies().measured(digest.clone()).await {
+                Ok(Some(size)) => Some(size),
                 Ok(None) => {
                     let (what, reason) = ("output", "it is not there".to_owned());
                     return Err(StoreError::Damaged { what, key: digest.to_string(), reason }.into());
@@ -161,6 +161,6 @@ impl Drive<'_> {
         if claims && scope == Scope::All {
             self.shared.observer.deduplicated(verdict);
         }
-        self.note_with(body, apart.as_ref())
+        self.note_with(body, apart)
     }
 }

@@ -14,6 +14,7 @@ pub(super) enum Asked {
     Admission,
     Limiter { step_id: String, attempt: u32, wait: Duration },
     Dedupe { step_id: String, effect_key: String, request_digest: Option<Digest> },
+    Outputs,
     Dispatch { step_id: String, attempt: u32, dispatch: Dispatch },
 }
 
@@ -29,6 +30,7 @@ impl Asked {
                 effect_key: effect_key.to_owned(),
                 request_digest: request_digest.cloned(),
             },
+            Question::Outputs => Self::Outputs,
             Question::Dispatch { step, attempt, parameters, timeout_ms, effect_keys, .. } => Self::Dispatch {
                 step_id: step.step_id.clone(),
                 attempt,

@@ -13,7 +13,6 @@ use super::{Broken, Drive, Driven};
 use crate::executor::Stopping;
 use crate::executor::spending::Full;
 use crate::patience::Patience;
-use crate::skills::document;
 use crate::store::{Kept, StoreError, Weight, bodies, read};
 
 /// What the outputs of a run take that are kept apart. Not known yet where an earlier process may have kept some.
@@ -23,7 +22,11 @@ pub(super) struct Room(pub(super) Option<u64>);
 impl Drive<'_> {
     /// Keeps what a call gave. What cannot be kept gives a cause and a sentence about it instead.
     pub(super) async fn keep_within(&mut self, given: Value, cause: &Cause) -> Driven<Result<Kept, (Cause, String)>> {
-        let bytes = document::size(&given).map_or(0, |bytes| bytes as u64);
+        let prepared = match self.shared.runs.bodies().prepare(given).await {
+            Ok(prepared) => prepared,
+            Err(error) => return Ok(Err(not_kept(error)?)),
+        };
+        let bytes = prepared.kept.size.text as u64;
         let is_apart = is_apart(bytes);
         let bytes_max = self.shared.settings.run_output_bytes_max;
         let taken = self.room.0.unwrap_or_default();
@@ -40,7 +43,7 @@ impl Drive<'_> {
             let cause = if cause.is_success() { Cause::StorageQuotaExceeded } else { cause.clone() };
             return Ok(Err((cause, told)));
         }
-        Ok(match self.keep(given).await? {
+        Ok(match self.keep(prepared).await? {
             Ok(kept) => {
                 if is_apart {
                     self.fill(taken.saturating_add(bytes));
@@ -51,12 +54,7 @@ impl Drive<'_> {
                 if is_apart && self.shared.settings.agent.kept_bytes_max.is_some() {
                     self.shared.runs.give_back(self.weight(bytes)).await;
                 }
-                let cause = match error {
-                    StoreError::TooLarge { .. } => Cause::AnswerTooLarge,
-                    StoreError::NotCanonical { .. } => Cause::OutputMismatch,
-                    error => return Err(error.into()),
-                };
-                Err((cause, error.to_string()))
+                Err(not_kept(error)?)
             }
         })
     }
@@ -117,6 +115,16 @@ impl Drive<'_> {
     fn weight(&self, bytes: u64) -> Weight<'_> {
         Weight { agent_id: &self.machine.plan().plan.agent_id, bytes }
     }
+}
+
+/// The cause and a sentence for an output that cannot be kept.
+fn not_kept(error: StoreError) -> Driven<(Cause, String)> {
+    let cause = match error {
+        StoreError::TooLarge { .. } => Cause::AnswerTooLarge,
+        StoreError::NotCanonical { .. } => Cause::OutputMismatch,
+        error => return Err(error.into()),
+    };
+    Ok((cause, error.to_string()))
 }
 
 /// What the attempts of a run have put beside its journal. Every one counts, as it did when it was kept, even where an

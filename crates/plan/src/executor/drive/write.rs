@@ -2,13 +2,12 @@
 
 use macp_plan_core::journal::{Body, Reused, StepFinished};
 use macp_plan_core::plan::StepStatus;
-use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{Broken, Drive, Driven};
 use crate::executor::Stopping;
 use crate::patience::Patience;
-use crate::store::{Done, JournalError, Kept, Run, StoreError};
+use crate::store::{Done, JournalError, Kept, Prepared, Run, StoreError};
 
 impl Drive<'_> {
     /// Makes everything noted so far durable. Claims follow, since the journal is what is believed.
@@ -104,14 +103,14 @@ impl Drive<'_> {
     }
 
     /// Keeps what a call gave, however long that takes: it cannot be had again.
-    pub(super) async fn keep(&mut self, value: Value) -> Driven<Result<Kept, StoreError>> {
+    pub(super) async fn keep(&mut self, prepared: Prepared) -> Driven<Result<Kept, StoreError>> {
         let mut patience = Patience::default();
         loop {
-            let error = match self.shared.runs.bodies().keep(value.clone()).await {
+            let error = match self.shared.runs.bodies().put(&prepared).await {
                 Err(error @ StoreError::Failure(_)) => error,
-                kept => {
+                put => {
                     self.held_up(None);
-                    return Ok(kept);
+                    return Ok(put.map(|()| prepared.kept));
                 }
             };
             tracing::error!(%error, "an answer waits for the store");
