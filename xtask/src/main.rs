@@ -26,8 +26,8 @@ Commands:
   python   That step alone: tests/python and examples/python
   conform  That step alone: the official conformance runner over gRPC
   fix      Format the code and apply what lints can fix
-  soak     The long variants, meant for the night: crash rounds, damaged logs, simulation seeds,
-           property cases, random plans, fuzzing (takes some hours)
+  soak     The long variants, meant for the night: crash rounds, unread replies, damaged logs, memory of
+           runs, simulation seeds, property cases, random plans, fuzzing (takes some hours)
   bench    The benchmarks, in release mode, with their bars
 ";
 
@@ -126,6 +126,21 @@ const SOAK: &[Step] = &[
             "--nocapture",
         ]),
         variables: &[("MACP_LOG_FLIPS", "20000")],
+    },
+    Step {
+        name: "memory of runs",
+        work: Work::Words(&[
+            "cargo",
+            "test",
+            "--release",
+            "--package",
+            "macp-cli",
+            "--test",
+            "run_memory",
+            "--",
+            "--nocapture",
+        ]),
+        variables: &[("MACP_MEMORY_RUNS", "240"), ("MACP_MEMORY_ANSWER_BYTES", "9000000")],
     },
     step(
         "simulation seeds",
