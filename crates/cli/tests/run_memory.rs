@@ -101,7 +101,7 @@ fn plan(place: &Path, target: &Target) -> String {
     };
     let post = json!({"step_id": "post", "skill_id": "http_call", "skill_version": "1.2.0", "parameters": {
         "method": "POST", "target_dedupes": true, "url": target.url("/post"),
-        "body": {"one": "{{fetch.body.first.n}}", "all": "{{fetch.body.items}}"}}});
+        "body": {"one": "{{fetch.body.first.n}}", "last": "{{fetch.body.items[9]}}"}}});
     let plan = json!({
         "plan_id": "worst", "agent_id": "hungry", "goal": "Take all memory",
         "steps": [get("fetch", "/fetch"), get("again", "/again"), post],

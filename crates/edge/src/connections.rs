@@ -11,16 +11,19 @@ use std::task::Context;
 
 use futures_util::task::AtomicWaker;
 
-use crate::replies::{ConnectionReplies, ReplyMemory};
+use crate::replies::{ConnectionReplies, CallMemory};
 
 /// The part of all connections that may be closing on top of those that are open. Beyond it the one that has been
 /// closing for longest is cut off: a flood of new connections must neither pile up old ones nor have to wait for them.
 const CLOSING_PART: usize = 8;
 
 /// Calls that need no credential and never end, so that they do not keep a connection open.
-const ENDLESS: [&str; 5] = [
-    "/macp.v1.MACPRuntimeService/WatchRoots",
+const ENDLESS: [&str; 8] = [
+    "/macp.v1.MACPRuntimeService/StreamSession",
     "/macp.v1.MACPRuntimeService/WatchModeRegistry",
+    "/macp.v1.MACPRuntimeService/WatchRoots",
+    "/macp.v1.MACPRuntimeService/WatchSessions",
+    "/macp.v1.MACPRuntimeService/WatchSignals",
     "/grpc.health.v1.Health/Watch",
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
@@ -54,7 +57,7 @@ pub(crate) struct ConnectionLimits {
 #[derive(Debug)]
 pub(crate) struct Connections {
     limits: ConnectionLimits,
-    memory: Arc<ReplyMemory>,
+    memory: Arc<CallMemory>,
     open: Mutex<Open>,
 }
 
@@ -79,7 +82,7 @@ pub(crate) enum Full {
 }
 
 impl Connections {
-    pub(crate) fn new(limits: ConnectionLimits, memory: Arc<ReplyMemory>) -> Arc<Self> {
+    pub(crate) fn new(limits: ConnectionLimits, memory: Arc<CallMemory>) -> Arc<Self> {
         Arc::new(Connections { limits, memory, open: Mutex::default() })
     }
 
@@ -227,7 +230,8 @@ impl Connection {
         };
         // Under the lock, so that it is counted as a stranger's exactly until now.
         let mut open = all.open();
-        if !self.is_identified.swap(true, Ordering::SeqCst) && self.is_open() {
+        // One that is closing, or gone, is counted no more.
+        if !self.is_identified.swap(true, Ordering::SeqCst) && open.connections.contains_key(&self.number) {
             open.forget_stranger(self.network);
         }
     }
@@ -267,7 +271,7 @@ mod tests {
     use super::*;
 
     fn connections(all: usize, per_network: usize) -> Arc<Connections> {
-        Connections::new(ConnectionLimits { all, per_network }, Arc::new(ReplyMemory::new(1 << 20)))
+        Connections::new(ConnectionLimits { all, per_network }, Arc::new(CallMemory::new(1 << 20, 1 << 20)))
     }
 
     fn peer(address: &str) -> SocketAddr {

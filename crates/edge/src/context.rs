@@ -15,15 +15,16 @@ use crate::access::Access;
 use crate::connections::{ConnectionLimits, Connections};
 use crate::drain::Drain;
 use crate::metrics::{Metrics, OpenSessions};
-use crate::plan::Plans;
+use crate::plan::{self, Plans};
 use crate::quota::Quotas;
 use crate::rate::{Kind, Limiter, PerMinute};
 use crate::readers::Readers;
-use crate::replies::ReplyMemory;
+use crate::replies::CallMemory;
 use crate::runtime::Sealer;
+use crate::startup::decode_max;
 use crate::scrape::Scrapes;
 use crate::settings::Receipts;
-use crate::{Reloadable, Settings, status};
+use crate::{Reloadable, Settings, requests, status};
 
 /// Histories being verified, replayed or exported at once. Each holds a thread and a page of records.
 const HISTORY_READERS: usize = 4;
@@ -61,7 +62,7 @@ pub(crate) struct Context {
     pub(crate) page_tokens: Sealer,
     pub(crate) open_sessions: OpenSessions,
     pub(crate) scrapes: Scrapes,
-    pub(crate) reply_memory: Arc<ReplyMemory>,
+    pub(crate) call_memory: Arc<CallMemory>,
     pub(crate) connections: Arc<Connections>,
     /// Turns to look at a session.
     pub(crate) session_readers: Readers,
@@ -96,7 +97,8 @@ impl Context {
             messages: settings.message_limit_per_minute.unwrap_or(default(MESSAGES_PER_MINUTE)),
         };
         let waiting_max = settings.waiting_reads_max(authenticator.is_configured());
-        let reply_memory = Arc::new(ReplyMemory::new(settings.reply_bytes_max));
+        let request_bytes_max = requests::bytes_max(decode_max(&engine).max(plan::DECODE_BYTES_MAX));
+        let call_memory = Arc::new(CallMemory::new(settings.reply_bytes_max, request_bytes_max));
         let limits = ConnectionLimits {
             all: settings.connections_max,
             per_network: settings.connections_per_address_max(authenticator.is_configured()),
@@ -115,8 +117,8 @@ impl Context {
             page_tokens: Sealer::new(),
             open_sessions: OpenSessions::default(),
             scrapes: Scrapes::default(),
-            connections: Connections::new(limits, Arc::clone(&reply_memory)),
-            reply_memory,
+            connections: Connections::new(limits, Arc::clone(&call_memory)),
+            call_memory,
             session_readers: Readers::new(SESSION_READERS, waiting_max),
             history_readers: Readers::new(HISTORY_READERS, waiting_max),
             brief_readers: Readers::new(BRIEF_READERS, waiting_max),

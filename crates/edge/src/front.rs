@@ -28,8 +28,8 @@ use crate::deadline;
 use crate::guard::{Guard, Panicked, caught};
 use crate::http;
 use crate::identity;
-use crate::inflow::{Counted, Counting, Inflow};
 use crate::replies::{self, Charge, OpenCall, ReplyBody, ReplySize};
+use crate::requests::{MessageBytes, Received};
 use crate::runtime::Runtime;
 use crate::status;
 use crate::streamed;
@@ -43,22 +43,22 @@ const SEND: &str = "/macp.v1.MACPRuntimeService/Send";
 /// The call that delivers the same to many.
 const STREAM_SESSION: &str = "/macp.v1.MACPRuntimeService/StreamSession";
 
-/// What a refused request is refused with when nothing more may be held in memory for its connection.
-type Refused = Box<dyn std::error::Error + Send + Sync>;
+/// Memory of one call beyond its headers, its request and its reply: tasks, buffers, and what the transport has of it.
+const CALL_BYTES: usize = 4 * 1024;
+const STREAM_BYTES: usize = 16 * 1024;
 
-/// Memory of one call beyond its request and its reply.
-const CALL_BYTES: usize = 2 * 1024;
+/// Calls that ask for health or readiness. They need no credential, and are answered whatever others hold.
+const PROBES: [&str; 3] = ["/healthz", "/readyz", "/grpc.health.v1.Health/Check"];
 
 /// Everything that is served on a port.
 #[derive(Debug)]
 pub(crate) struct Front {
     runtime: Runtime,
-    request_memory: Arc<Inflow>,
     /// Longest Send that is decoded at all.
     decode_max: usize,
     /// Longest any call takes until its answer begins.
     timeout: Duration,
-    services: Guard<Counting<Services>>,
+    services: Guard<Services>,
     /// Whether calls of the runtime's service are served at all.
     serves_runtime: bool,
 }
@@ -66,40 +66,50 @@ pub(crate) struct Front {
 impl Front {
     pub(crate) fn new(
         runtime: Runtime,
-        request_memory: Arc<Inflow>,
         decode_max: usize,
         timeout: Duration,
         services: Services,
     ) -> Self {
         let serves_runtime = services.runtime.is_some();
-        let services = Guard::new(Counting::new(services, Arc::clone(&request_memory)));
-        Front { runtime, request_memory, decode_max, timeout, services, serves_runtime }
+        Front { runtime, decode_max, timeout, services: Guard::new(services), serves_runtime }
     }
 
-    /// Finds out who calls, and waits until there is room for the reply.
-    async fn admit(&self, connection: &Connection, headers: &HeaderMap, size: ReplySize) -> (Access, Charge) {
+    /// Finds out who calls, counts the call, and waits until there is room for its reply.
+    async fn admit(
+        &self,
+        connection: &Connection,
+        headers: &HeaderMap,
+        bytes: usize,
+        size: ReplySize,
+    ) -> Result<Admitted, Status> {
         let access = identity::access(self.runtime.context(), headers, connection).await;
-        let charge = access.memory.replies.reserve(size.reserved()).await;
-        (access, charge)
+        let call = access.memory.calls.try_reserve(bytes).ok_or_else(too_many_calls)?;
+        // Where callers are authenticated, one that is not gets a refusal and no page.
+        let size = if access.local || access.identity().is_some() { size } else { ReplySize::Small };
+        let reply = access.memory.replies.reserve(size.reserved()).await;
+        Ok(Admitted { access, call, reply })
     }
 
-    async fn send(&self, request: Request<Incoming>, connection: Arc<Connection>, call: OpenCall) -> Reply {
+    async fn send(&self, request: Request<Incoming>, connection: Arc<Connection>, open: OpenCall) -> Reply {
         let allowed = deadline::allowed(request.headers(), self.timeout);
         let (parts, body) = request.into_parts();
+        let bytes = open.bytes;
         // In its place, and not handed on by value: this is the future that hundreds of wait at a time.
         let sending = pin!(caught(async {
-            let (access, charge) = self.admit(&connection, &parts.headers, ReplySize::Small).await;
-            let body = Counted::new(body, Arc::clone(&self.request_memory));
+            let Admitted { access, call, reply } =
+                self.admit(&connection, &parts.headers, bytes, ReplySize::Small).await?;
+            let body = Received::unary(body, &access.memory.requests);
             let request = unary::receive(body, self.decode_max).await?;
-            Ok((self.runtime.send(&access, request).await?, charge))
+            Ok((self.runtime.send(&access, request).await?, call, reply))
         }));
         let panicked = |Panicked| Err(status::panicked());
         match deadline::within(allowed, sending).await.and_then(|sent| sent.unwrap_or_else(panicked)) {
-            Ok((response, charge)) => {
-                let body = |answer| ReplyBody::new(answer, Arc::clone(&connection), None, charge, false, call);
+            Ok((response, call, charge)) => {
+                let open = open.counted(call);
+                let body = |answer| ReplyBody::new(answer, Arc::clone(&connection), None, charge, false, open);
                 begun(unary::answer(&response).map(body)).await
             }
-            Err(status) => refused(status, &connection, call),
+            Err(status) => refused(status, &connection, open),
         }
     }
 
@@ -108,46 +118,66 @@ impl Front {
         request: Request<Incoming>,
         connection: Arc<Connection>,
         reply: Arc<replies::Reply>,
-        call: OpenCall,
+        open: OpenCall,
     ) -> Reply {
         let allowed = deadline::allowed(request.headers(), self.timeout);
         let (parts, body) = request.into_parts();
         let opening = caught(async {
-            let (access, charge) = self.admit(&connection, &parts.headers, ReplySize::Small).await;
+            let Admitted { access, call, reply } =
+                self.admit(&connection, &parts.headers, open.bytes, ReplySize::Small).await?;
+            let message = MessageBytes::new(&access.memory.requests);
+            let body = Received::stream(body, message.clone(), self.timeout);
             let requests = Streaming::new_request(macp_rpc::decoder(), body, None, Some(self.decode_max));
-            Ok((self.runtime.stream(access, requests, connection.number)?, charge))
+            Ok((self.runtime.stream(access, requests, message)?, call, reply))
         });
         let panicked = |Panicked| Err(status::panicked());
         match deadline::within(allowed, opening).await.and_then(|opened| opened.unwrap_or_else(panicked)) {
-            Ok((messages, charge)) => {
-                let body = |answer| ReplyBody::new(answer, Arc::clone(&connection), Some(reply), charge, true, call);
+            Ok((messages, call, charge)) => {
+                let open = open.counted(call);
+                let body = |answer| ReplyBody::new(answer, Arc::clone(&connection), Some(reply), charge, true, open);
                 begun(streamed::answer(messages).map(body)).await
             }
-            Err(status) => refused(status, &connection, call),
+            Err(status) => refused(status, &connection, open),
         }
     }
 
     async fn serve(
         &self,
-        mut request: Request<Incoming>,
+        request: Request<Incoming>,
         connection: Arc<Connection>,
         reply: Arc<replies::Reply>,
-        call: OpenCall,
+        open: OpenCall,
     ) -> Reply {
         let allowed = deadline::allowed(request.headers(), self.timeout);
         let speaks_grpc = http::speaks_grpc(request.headers());
         let size = ReplySize::of(request.uri().path());
         let serving = async {
-            let (access, charge) = self.admit(&connection, request.headers(), size).await;
-            request.extensions_mut().insert(access);
+            let (request, call, charge) = if PROBES.contains(&request.uri().path()) {
+                let probes = connection.replies.of_probes();
+                let call = probes.try_reserve(open.bytes).ok_or_else(too_many_calls)?;
+                (request.map(|body| Received::unary(body, probes)), call, probes.charge(0))
+            } else {
+                let admitted = self.admit(&connection, request.headers(), open.bytes, size).await?;
+                let Admitted { access, call, reply } = admitted;
+                let message = MessageBytes::new(&access.memory.requests);
+                let path = request.uri().path().to_owned();
+                let mut request = request.map(|body| match path.as_str() {
+                    STREAM_SESSION => Received::stream(body, message.clone(), self.timeout),
+                    path if REQUEST_STREAMS.contains(&path) => Received::uncounted(body),
+                    _ => Received::unary(body, &access.memory.requests),
+                });
+                request.extensions_mut().insert(message);
+                request.extensions_mut().insert(access);
+                (request, call, reply)
+            };
             match self.services.clone().call(request).await {
-                Ok(response) => (response, charge),
+                Ok(response) => Ok((response, call, charge)),
                 Err(never) => match never {},
             }
         };
-        let (response, charge) = match deadline::within(allowed, serving).await {
-            Ok(served) => served,
-            Err(status) => (status.into_http(), connection.replies.of_strangers().charge(0)),
+        let (response, open, charge) = match deadline::within(allowed, serving).await.flatten() {
+            Ok((response, call, charge)) => (response, open.counted(call), charge),
+            Err(status) => (status.into_http(), open, connection.replies.of_strangers().charge(0)),
         };
         let response = match response.headers().get(Status::GRPC_STATUS) {
             Some(code) if !speaks_grpc => http::failed(Code::from_bytes(code.as_bytes())).map(Body::new),
@@ -156,13 +186,33 @@ impl Front {
         let is_stream = size == ReplySize::Stream;
         let body = |body| {
             let answer = Answer::Generated(body);
-            ReplyBody::new(answer, Arc::clone(&connection), Some(reply), charge, is_stream, call)
+            ReplyBody::new(answer, Arc::clone(&connection), Some(reply), charge, is_stream, open)
         };
         begun(response.map(body)).await
     }
 }
 
-type Reply = Result<Response<ReplyBody>, Refused>;
+type Reply = Result<Response<ReplyBody>, Box<dyn std::error::Error + Send + Sync>>;
+
+/// A call that may be made.
+struct Admitted {
+    access: Access,
+    /// What counts for the call itself.
+    call: Charge,
+    /// Reserved for its reply.
+    reply: Charge,
+}
+
+/// Other calls whose request is a stream. Their handlers bound what they read.
+const REQUEST_STREAMS: [&str; 3] = [
+    "/macp.plan.v1.PlanService/ImportRun",
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+];
+
+fn too_many_calls() -> Status {
+    status::coded(macp_wire::codes::Code::RateLimited, "this caller has too many calls open; retry when some have ended")
+}
 
 /// Makes what can be made of a reply now, so that it counts with its real size.
 async fn begun(response: Response<ReplyBody>) -> Reply {
@@ -173,14 +223,14 @@ async fn begun(response: Response<ReplyBody>) -> Reply {
 }
 
 /// A status, which is in the headers alone.
-fn refused(status: Status, connection: &Arc<Connection>, call: OpenCall) -> Reply {
-    Ok(short(unary::refuse(status), connection, call))
+fn refused(status: Status, connection: &Arc<Connection>, open: OpenCall) -> Reply {
+    Ok(short(unary::refuse(status), connection, open))
 }
 
 /// A reply for which no room is reserved.
-fn short(response: Response<Answer>, connection: &Arc<Connection>, call: OpenCall) -> Response<ReplyBody> {
+fn short(response: Response<Answer>, connection: &Arc<Connection>, open: OpenCall) -> Response<ReplyBody> {
     let nothing = connection.replies.of_strangers().charge(0);
-    response.map(|answer| ReplyBody::new(answer, Arc::clone(connection), None, nothing, false, call))
+    response.map(|answer| ReplyBody::new(answer, Arc::clone(connection), None, nothing, false, open))
 }
 
 /// The front as one connection sees it.
@@ -196,37 +246,31 @@ impl Door {
         Door { front, calls, connection }
     }
 
-    /// Counts a call. None if its connection, its caller or all together hold too much.
-    fn open(&self, request: &Request<Incoming>) -> Option<OpenCall> {
+    fn open(&self, request: &Request<Incoming>) -> OpenCall {
         let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
         let path = request.uri().path();
-        let bytes = CALL_BYTES + path.len() + headers.sum::<usize>();
-        let memory = self.connection.replies.of_last_caller().try_charge(bytes)?;
-        Some(OpenCall { _memory: memory, _in_progress: self.connection.begin(path) })
+        let call = if ReplySize::of(path) == ReplySize::Stream { STREAM_BYTES } else { CALL_BYTES };
+        OpenCall::new(call + path.len() + headers.sum::<usize>(), self.connection.begin(path))
     }
 }
 
 impl hyper::service::Service<Request<Incoming>> for Door {
     type Response = Response<ReplyBody>;
-    type Error = Refused;
-    type Future = BoxFuture<Self::Response, Refused>;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+    type Future = BoxFuture<Self::Response, Self::Error>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let Some(call) = self.open(&request) else {
-            self.calls.next_is_brief();
-            // The client may repeat it: nothing was done. HTTP/1.1 has no word for that, and its connection ends.
-            return Box::pin(ready(Err(h2::Error::from(h2::Reason::REFUSED_STREAM).into())));
-        };
+        let open = self.open(&request);
         if let Some(refused) = http::refuse_version(&request) {
             self.calls.next_is_brief();
             let refused = refused.map(|body| Answer::Generated(Body::new(body)));
-            return Box::pin(ready(Ok(short(refused, &self.connection, call))));
+            return Box::pin(ready(Ok(short(refused, &self.connection, open))));
         }
         let (front, connection) = (Arc::clone(&self.front), Arc::clone(&self.connection));
         match request.uri().path() {
             SEND if front.serves_runtime && unary::is_plain(&request) => {
                 self.calls.next_is_brief();
-                Box::pin(async move { front.send(request, connection, call).await })
+                Box::pin(async move { front.send(request, connection, open).await })
             }
             path => {
                 let is_stream = front.serves_runtime && path == STREAM_SESSION && unary::is_plain(&request);
@@ -234,8 +278,8 @@ impl hyper::service::Service<Request<Incoming>> for Door {
                 self.calls.next_is_supervised(Arc::clone(&reply));
                 Box::pin(async move {
                     match is_stream {
-                        true => front.stream(request, connection, reply, call).await,
-                        false => front.serve(request, connection, reply, call).await,
+                        true => front.stream(request, connection, reply, open).await,
+                        false => front.serve(request, connection, reply, open).await,
                     }
                 })
             }
@@ -257,19 +301,19 @@ impl Services {
     }
 }
 
-impl Service<Request<Counted<Incoming>>> for Services {
+impl Service<Request<Received<Incoming>>> for Services {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<Self::Response, Infallible>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         if let Some(runtime) = &mut self.runtime {
-            task::ready!(Service::<Request<Counted<Incoming>>>::poll_ready(runtime, cx)?);
+            task::ready!(Service::<Request<Received<Incoming>>>::poll_ready(runtime, cx)?);
         }
-        Service::<Request<Counted<Incoming>>>::poll_ready(&mut self.others, cx)
+        Service::<Request<Received<Incoming>>>::poll_ready(&mut self.others, cx)
     }
 
-    fn call(&mut self, request: Request<Counted<Incoming>>) -> Self::Future {
+    fn call(&mut self, request: Request<Received<Incoming>>) -> Self::Future {
         let mut names = request.uri().path().split('/');
         let is_of_runtime =
             names.next() == Some("") && names.next() == Some(RuntimeServer::NAME) && names.next().is_some();

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  TCP, TLS ──▶ serving ──▶ connection ──▶ front ──▶ runtime (macp.v1): Send ──▶ engine ──▶ …
-//!                                            └──▶ guard, inflow ──▶ runtime: everything else
+//!                                            └──▶ guard ──▶ runtime: everything else
 //!                                                             │───▶ history (macp.history.v1) ──▶ store, archive
 //!                                                             │───▶ plan (macp.plan.v1) ──▶ executor, store of runs
 //!                                                             │───▶ health, reflection
@@ -32,7 +32,6 @@ mod health;
 mod history;
 mod http;
 mod identity;
-mod inflow;
 mod listener;
 mod metrics;
 mod observer;
@@ -43,6 +42,7 @@ mod quota;
 mod rate;
 mod readers;
 mod replies;
+mod requests;
 mod runtime;
 mod scrape;
 mod serving;

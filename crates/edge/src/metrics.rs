@@ -369,7 +369,7 @@ impl Observed {
     pub(crate) async fn of(ctx: &Context) -> Self {
         let engine = &ctx.engine;
         let sessions_open = ctx.open_sessions.count(engine).await;
-        let (identified, strangers) = ctx.reply_memory.used();
+        let (identified, strangers) = ctx.call_memory.used();
         Observed {
             requests_in_flight: engine.requests_in_flight(),
             sessions_resident: engine.resident_sessions(),

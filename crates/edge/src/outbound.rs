@@ -193,10 +193,10 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::replies::ReplyMemory;
+    use crate::replies::CallMemory;
 
     fn memory() -> Memory {
-        ReplyMemory::new(1 << 20).connection().of_caller(None).queued
+        CallMemory::new(1 << 20, 1 << 20).connection().of_caller(None).queued
     }
 
     #[tokio::test]

@@ -22,12 +22,11 @@ use crate::connections::{ConnectionLimits, Connections};
 use crate::context::Context;
 use crate::front::{Front, Services};
 use crate::history::History;
-use crate::inflow::Inflow;
 use crate::listener::{self, Accepting};
 use crate::metrics::Metrics;
 use crate::observer::Observer;
 use crate::plan::{DECODE_BYTES_MAX as PLAN_DECODE_BYTES_MAX, Plan, Plans, ServerFacts};
-use crate::replies::ReplyMemory;
+use crate::replies::CallMemory;
 use crate::runtime::{DECODE_SLACK_BYTES, Runtime};
 use crate::settings::OperatorPolicy;
 use crate::tls::{Handshake, TlsError};
@@ -39,7 +38,7 @@ const METRICS_CONNECTIONS_MAX: usize = 64;
 /// Memory of its replies.
 const METRICS_REPLY_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// Longest request there: none has a body.
+/// Bytes of requests there: none has a body.
 const METRICS_REQUEST_BYTES_MAX: usize = 0;
 
 /// Longest question about the services, in bytes. Anyone may ask, before anything is known of the caller.
@@ -147,7 +146,7 @@ impl Server {
         if let Some((listener, address)) = metrics_listener {
             // Connections and memory of its own, so that callers of the port cannot keep a scrape out.
             let limits = ConnectionLimits { all: METRICS_CONNECTIONS_MAX, per_network: usize::MAX };
-            let memory = Arc::new(ReplyMemory::new(METRICS_REPLY_BYTES_MAX));
+            let memory = Arc::new(CallMemory::new(METRICS_REPLY_BYTES_MAX, METRICS_REQUEST_BYTES_MAX));
             let accepting = Accepting::new(listener, Connections::new(limits, memory));
             let front = Arc::new(metrics_front(&ctx));
             serving.push(tokio::spawn(serving::serve(accepting, None, front, bounds, drain)));
@@ -271,14 +270,14 @@ async fn bind_metrics(address: SocketAddr) -> Result<(TcpListener, SocketAddr), 
 }
 
 /// Longest request that is decoded at all.
-fn decode_max(ctx: &Context) -> usize {
-    let payload_max = usize::try_from(ctx.engine.limits().payload_bytes_max).unwrap_or(usize::MAX);
+pub(crate) fn decode_max(engine: &Engine) -> usize {
+    let payload_max = usize::try_from(engine.limits().payload_bytes_max).unwrap_or(usize::MAX);
     payload_max.saturating_add(DECODE_SLACK_BYTES)
 }
 
 /// Everything that is served on the port.
 fn front(ctx: &Arc<Context>, health: &HealthReporter) -> Result<Front, StartError> {
-    let decode_max = decode_max(ctx);
+    let decode_max = decode_max(&ctx.engine);
     let runtime = Runtime::new(Arc::clone(ctx));
     let generated = runtime::Server::new(runtime.clone()).max_decoding_message_size(decode_max);
     let mut services = Routes::builder();
@@ -313,8 +312,7 @@ fn front(ctx: &Arc<Context>, health: &HealthReporter) -> Result<Front, StartErro
     let services = services.routes().into_axum_router().route_layer(axum::middleware::from_fn(http::grpc_only));
     let router = services.fallback(http::unknown).merge(http::routes(Arc::clone(ctx)));
     let services = Services::new(Some(generated), Routes::from(router).prepare());
-    let inflow = Inflow::new(decode_max.max(PLAN_DECODE_BYTES_MAX));
-    Ok(Front::new(runtime, inflow, decode_max, ctx.settings.request_timeout, services))
+    Ok(Front::new(runtime, decode_max, ctx.settings.request_timeout, services))
 }
 
 /// Everything that is served on the listener for metrics.
@@ -322,5 +320,5 @@ fn metrics_front(ctx: &Arc<Context>) -> Front {
     let router = http::metrics_routes(Arc::clone(ctx));
     let services = Services::new(None, Routes::from(router).prepare());
     let runtime = Runtime::new(Arc::clone(ctx));
-    Front::new(runtime, Inflow::new(METRICS_REQUEST_BYTES_MAX), 0, ctx.settings.request_timeout, services)
+    Front::new(runtime, 0, ctx.settings.request_timeout, services)
 }

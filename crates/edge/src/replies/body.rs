@@ -23,8 +23,9 @@ use crate::unary::Answer;
 /// Most bytes of one reply that the transport holds.
 const HANDED_OVER_MAX: usize = 64 * 1024;
 
-/// Most bytes of one reply that its end leaves together with: what follows cannot be reset alone.
-const UNWRITTEN_AT_END_MAX: usize = 16 * 1024;
+/// Longest reply that leaves together with its end, and cannot be reset alone any more. The end of a longer one waits
+/// until all before it was written.
+const SHORT_MAX: usize = 16 * 1024;
 
 /// What a piece costs beyond its bytes, in the transport and here.
 const PIECE_BYTES: usize = 512;
@@ -32,9 +33,22 @@ const PIECE_BYTES: usize = 512;
 /// A call from its request to the end of its reply.
 #[derive(Debug)]
 pub(crate) struct OpenCall {
-    pub(crate) _memory: Charge,
+    /// What it takes without its request and its reply.
+    pub(crate) bytes: usize,
+    /// Counts these bytes, once its caller is known.
+    _memory: Option<Charge>,
     /// `None` for calls that do not keep their connection open.
-    pub(crate) _in_progress: Option<InProgress>,
+    _in_progress: Option<InProgress>,
+}
+
+impl OpenCall {
+    pub(crate) fn new(bytes: usize, in_progress: Option<InProgress>) -> Self {
+        OpenCall { bytes, _memory: None, _in_progress: in_progress }
+    }
+
+    pub(crate) fn counted(self, memory: Charge) -> Self {
+        OpenCall { _memory: Some(memory), ..self }
+    }
 }
 
 /// A reply on its way to the transport.
@@ -51,6 +65,8 @@ pub(crate) struct ReplyBody {
     _call: OpenCall,
     made: Bytes,
     trailers: Option<HeaderMap>,
+    /// Bytes of the reply so far.
+    handed_over: usize,
     is_over: bool,
     /// Waits for room to make the next message.
     room: Option<BoxFuture<'static, ()>>,
@@ -74,6 +90,7 @@ impl ReplyBody {
             _call: call,
             made: Bytes::new(),
             trailers: None,
+            handed_over: 0,
             is_over: false,
             room: None,
         }
@@ -83,8 +100,9 @@ impl ReplyBody {
     pub(crate) fn begin(mut self, cx: &mut Context<'_>) -> Result<Self, Status> {
         match self.poll_inner(cx) {
             Poll::Ready(Err(status)) => return Err(status),
-            // A stream that has nothing to deliver yet holds nothing.
-            Poll::Pending | Poll::Ready(Ok(())) => self.charge.set(self.made.len()),
+            // Nothing is made yet, or what was made counts with the piece it is.
+            Poll::Pending | Poll::Ready(Ok(())) if self.made.is_empty() => self.charge.set(0),
+            Poll::Pending | Poll::Ready(Ok(())) => {}
         }
         Ok(self)
     }
@@ -120,6 +138,7 @@ impl ReplyBody {
     /// Hands over a piece of what was made.
     fn piece(&mut self) -> Bytes {
         let size = self.made.len().min(HANDED_OVER_MAX);
+        self.handed_over = self.handed_over.saturating_add(size);
         let data = self.made.split_to(size);
         let mut charge = self.charge.split(size);
         charge.add(PIECE_BYTES);
@@ -128,6 +147,11 @@ impl ReplyBody {
             Piece { data, _charge: charge, connection: Arc::clone(&self.connection), reply: self.reply.clone(), age };
         piece.unwritten().add(age, size);
         Bytes::from_owner(piece)
+    }
+
+    /// Most bytes that may be unwritten when the end is handed over.
+    fn unwritten_at_end(&self) -> usize {
+        if self.handed_over <= SHORT_MAX { SHORT_MAX } else { 0 }
     }
 
     /// Waits until the transport has no more than so many bytes of this reply.
@@ -172,13 +196,13 @@ impl Body for ReplyBody {
                 return Poll::Ready(Some(Ok(Frame::data(this.piece()))));
             }
             if this.trailers.is_some() {
-                ready!(this.poll_written(UNWRITTEN_AT_END_MAX, cx));
+                ready!(this.poll_written(this.unwritten_at_end(), cx));
                 this.is_over = true;
                 this.reply = None;
                 return Poll::Ready(this.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))));
             }
             if this.is_over {
-                ready!(this.poll_written(UNWRITTEN_AT_END_MAX, cx));
+                ready!(this.poll_written(this.unwritten_at_end(), cx));
                 return Poll::Ready(None);
             }
             if this.is_stream {
@@ -193,7 +217,7 @@ impl Body for ReplyBody {
 
     fn is_end_stream(&self) -> bool {
         let is_handed_over = self.made.is_empty() && self.trailers.is_none();
-        let can_end = self.reply.as_ref().is_none_or(|reply| reply.unwritten.total() <= UNWRITTEN_AT_END_MAX);
+        let can_end = self.reply.as_ref().is_none_or(|reply| reply.unwritten.total() <= self.unwritten_at_end());
         is_handed_over && can_end && (self.is_over || self.inner.is_end_stream())
     }
 

@@ -30,20 +30,6 @@ impl Budgets {
         Some(Charge { budgets: Arc::clone(self), bytes })
     }
 
-    /// Counts a call, unless its caller or all callers hold too much already. Its connection counts it in any case:
-    /// calls wait for room on their connection, and how many can is bounded by its streams.
-    pub(crate) fn try_charge(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
-        let beyond_connection = || self.caller.as_deref().into_iter().chain(std::iter::once(&*self.total));
-        for (count, budget) in beyond_connection().enumerate() {
-            if !budget.try_reserve(bytes) {
-                beyond_connection().take(count).for_each(|reserved| reserved.release(bytes));
-                return None;
-            }
-        }
-        self.connection.charge(bytes);
-        Some(Charge { budgets: Arc::clone(self), bytes })
-    }
-
     /// Counts bytes that exist already, beyond the bounds if need be.
     pub(crate) fn charge(self: &Arc<Self>, bytes: usize) -> Charge {
         let mut charge = Charge { budgets: Arc::clone(self), bytes: 0 };
@@ -133,6 +119,15 @@ impl Charge {
                 budget.release(before - bytes);
             }
         }
+    }
+
+    /// Counts more if every budget has room for it.
+    pub(crate) fn try_add(&mut self, bytes: usize) -> bool {
+        let Some(mut more) = self.budgets.try_reserve(bytes) else {
+            return false;
+        };
+        self.bytes += std::mem::take(&mut more.bytes);
+        true
     }
 
     pub(super) fn add(&mut self, bytes: usize) {

@@ -7,7 +7,7 @@ use smol_str::SmolStr;
 
 use super::charge::Budgets;
 use super::unwritten::{Reply, Unwritten};
-use super::{ConnectionShare, Shares};
+use super::{CallMemory, ConnectionShare};
 
 /// Replies listed before those that have ended are removed.
 const LISTED_MIN: usize = 64;
@@ -15,6 +15,8 @@ const LISTED_MIN: usize = 64;
 /// Where the calls of one caller on one connection count.
 #[derive(Clone, Debug)]
 pub(crate) struct CallerMemory {
+    pub(crate) calls: Arc<Budgets>,
+    pub(crate) requests: Arc<Budgets>,
     pub(crate) replies: Arc<Budgets>,
     /// Messages of streams that are not yet part of a reply.
     pub(crate) queued: Arc<Budgets>,
@@ -23,8 +25,12 @@ pub(crate) struct CallerMemory {
 /// The replies of one connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionReplies {
+    calls: ConnectionShare,
+    requests: ConnectionShare,
     replies: ConnectionShare,
     queued: ConnectionShare,
+    /// For calls that ask for health or readiness.
+    probes: Arc<Budgets>,
     /// For callers without a valid credential.
     strangers: CallerMemory,
     /// Of the caller that called last: most connections have only one.
@@ -45,12 +51,24 @@ struct Open {
 }
 
 impl ConnectionReplies {
-    pub(super) fn new(replies: &Shares, queued: &Shares) -> Self {
-        let (replies, queued) = (replies.of_connection(), queued.of_connection());
+    pub(super) fn new(memory: &CallMemory) -> Self {
+        // How many calls a connection has is bounded by its streams.
+        let calls = memory.calls.of_connection_without_bound();
+        let requests = memory.requests.of_connection();
+        let (replies, queued) = (memory.replies.of_connection(), memory.queued.of_connection());
+        let probes = Budgets { connection: replies.budget(), caller: None, total: Arc::clone(&memory.probes) };
         ConnectionReplies {
-            strangers: CallerMemory { replies: replies.budgets(None), queued: queued.budgets(None) },
+            strangers: CallerMemory {
+                calls: calls.budgets(None),
+                requests: requests.budgets(None),
+                replies: replies.budgets(None),
+                queued: queued.budgets(None),
+            },
+            calls,
+            requests,
             replies,
             queued,
+            probes: Arc::new(probes),
             last_caller: Mutex::default(),
             age: AtomicUsize::new(0),
             brief: Unwritten::default(),
@@ -67,8 +85,12 @@ impl ConnectionReplies {
         match &*last {
             Some((caller, memory)) if caller == identity => memory.clone(),
             _ => {
-                let replies = self.replies.budgets(Some(identity));
-                let memory = CallerMemory { replies, queued: self.queued.budgets(Some(identity)) };
+                let memory = CallerMemory {
+                    calls: self.calls.budgets(Some(identity)),
+                    requests: self.requests.budgets(Some(identity)),
+                    replies: self.replies.budgets(Some(identity)),
+                    queued: self.queued.budgets(Some(identity)),
+                };
                 *last = Some((identity.into(), memory.clone()));
                 memory
             }
@@ -80,10 +102,9 @@ impl ConnectionReplies {
         &self.strangers.replies
     }
 
-    /// Returns where a call counts before its caller is known.
-    pub(crate) fn of_last_caller(&self) -> Arc<Budgets> {
-        let last = self.last_caller.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(last.as_ref().map_or(&self.strangers.replies, |(_, memory)| &memory.replies))
+    /// Returns where calls that ask for health or readiness count, whoever calls.
+    pub(crate) fn of_probes(&self) -> &Arc<Budgets> {
+        &self.probes
     }
 
     /// Returns whether anything of the connection's calls is in memory.

@@ -44,28 +44,44 @@ const CALLER_PART: usize = 4;
 /// of queued messages could wait for each other for ever.
 const QUEUED_PART: usize = 4;
 
+/// Memory of calls that ask for health or readiness, with their replies.
+const PROBE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
 /// Callers remembered before those without a reply are forgotten.
 const CALLERS_MAX: usize = 1_024;
 
-/// The memory of all replies.
+/// The memory of all calls.
 #[derive(Debug)]
-pub(crate) struct ReplyMemory {
+pub(crate) struct CallMemory {
+    /// Calls that are open, without their requests and replies.
+    calls: Shares,
+    /// Bytes of requests that are being received.
+    requests: Shares,
     /// Replies that are made and not yet written.
     replies: Shares,
     /// Messages of streams that are not yet part of a reply.
     queued: Shares,
+    /// Health and readiness, whose replies must not wait for those of others.
+    probes: Arc<Budget>,
 }
 
-impl ReplyMemory {
-    /// Divides so many bytes among connections and callers.
-    pub(crate) fn new(bytes_max: usize) -> Self {
-        let queued = bytes_max / QUEUED_PART;
-        ReplyMemory { replies: Shares::new(bytes_max - queued), queued: Shares::new(queued) }
+impl CallMemory {
+    /// Divides so many bytes of replies and of requests among connections and callers. Open calls may take as many as
+    /// replies; they count separately, since many of them wait for ever.
+    pub(crate) fn new(reply_bytes_max: usize, request_bytes_max: usize) -> Self {
+        let queued = reply_bytes_max / QUEUED_PART;
+        CallMemory {
+            calls: Shares::new(reply_bytes_max),
+            requests: Shares::new(request_bytes_max),
+            replies: Shares::new(reply_bytes_max - queued),
+            queued: Shares::new(queued),
+            probes: Arc::new(Budget::new(PROBE_BYTES_MAX)),
+        }
     }
 
     /// The share of a new connection.
     pub(crate) fn connection(&self) -> ConnectionReplies {
-        ConnectionReplies::new(&self.replies, &self.queued)
+        ConnectionReplies::new(self)
     }
 
     /// Bytes held for identified callers, and for all others.
@@ -99,6 +115,10 @@ impl Shares {
     fn of_connection(&self) -> ConnectionShare {
         ConnectionShare { budget: Arc::new(Budget::new(self.connection_max)), shares: self.clone() }
     }
+
+    fn of_connection_without_bound(&self) -> ConnectionShare {
+        ConnectionShare { budget: Arc::new(Budget::new(usize::MAX)), shares: self.clone() }
+    }
 }
 
 /// The part of the shares that one connection has.
@@ -109,6 +129,10 @@ struct ConnectionShare {
 }
 
 impl ConnectionShare {
+    fn budget(&self) -> Arc<Budget> {
+        Arc::clone(&self.budget)
+    }
+
     /// The budgets of a caller on this connection; `None` is a caller without a valid credential.
     fn budgets(&self, identity: Option<&str>) -> Arc<Budgets> {
         let (caller, total) = match identity {

@@ -24,6 +24,7 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::access::Access;
 use crate::attached::Attached;
 use crate::context::Context;
+use crate::requests::MessageBytes;
 use crate::identity;
 use crate::metrics::Rpc;
 use crate::outbound::Outbound;
@@ -57,9 +58,9 @@ impl Runtime {
         &self,
         access: Access,
         requests: Streaming<StreamSessionRequest>,
-        connection: u64,
+        message: MessageBytes,
     ) -> Result<Attached<StreamFrame>, Status> {
-        Ok(stream::open(&self.ctx, access.admitted()?, requests, connection))
+        Ok(stream::open(&self.ctx, access.admitted()?, requests, message))
     }
 
     /// Insists on the right to change the registries, which are those of standard sessions.
@@ -102,8 +103,9 @@ impl Service for Runtime {
         request: Request<Streaming<StreamSessionRequest>>,
     ) -> Answer<Self::StreamSessionStream> {
         let access = self.access(&request);
-        let connection = access.connection;
-        self.stream(access, request.into_inner(), connection).map(Response::new)
+        let message = request.extensions().get::<MessageBytes>().cloned();
+        let message = message.expect("calls reach a service through the front, which counts their bytes");
+        self.stream(access, request.into_inner(), message).map(Response::new)
     }
 
     async fn get_session(&self, request: Request<GetSessionRequest>) -> Answer<GetSessionResponse> {

@@ -21,7 +21,7 @@ use crate::status;
 const LISTS_AHEAD: usize = 1;
 
 /// Reserved before a list is made: more than nearly all registries have.
-const LIST_BYTES: usize = 4 * 1024 * 1024;
+const LIST_BYTES: usize = 1024 * 1024;
 
 pub(super) async fn register(ctx: &Context, request: RegisterPolicyRequest) -> Result<RegisterPolicyResponse, Status> {
     check_writable(ctx)?;

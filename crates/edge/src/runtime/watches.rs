@@ -20,9 +20,10 @@ use crate::context::Context;
 use crate::outbound::{Outbound, Sink, produce_until_drained};
 use crate::status;
 
-/// Sessions read at once for a watch, and what is reserved for them: the summary of one may take 256 KiB.
-const PAGE_SESSIONS: usize = 16;
-const PAGE_BYTES: usize = PAGE_SESSIONS * 256 * 1024;
+/// Sessions read at once for a watch, and what is reserved for them. The summary of one may take 256 KiB; of a page that
+/// takes more than is reserved, what fits is kept.
+const PAGE_SESSIONS: usize = 32;
+const PAGE_BYTES: usize = 512 * 1024;
 
 /// How long after its start a session may be announced as created. The announcement follows the listing's source, the
 /// commit, within one turn of a shard.
@@ -105,6 +106,8 @@ impl Watch {
         loop {
             let mut reserved = self.sink.reserve(PAGE_BYTES).await;
             let mut page = page(ctx, &self.access, after.clone()).await?;
+            let is_full = page.len() == PAGE_SESSIONS;
+            let is_cut = cut(&mut page);
             reserved.set(page.iter().map(|head| head.summary.len()).sum());
             for head in &mut page {
                 let session = metadata(head);
@@ -119,7 +122,7 @@ impl Watch {
             }
             // What is sent below waits for room of its own.
             drop(reserved);
-            let reached = page.last().filter(|_| page.len() == PAGE_SESSIONS).map(|last| Arc::clone(&last.session_id));
+            let reached = page.last().filter(|_| is_full || is_cut).map(|last| Arc::clone(&last.session_id));
             self.tell_of_meanwhile(Stretch::new(after.as_deref(), &page, reached.as_deref())).await?;
             if reached.is_none() {
                 return Ok(());
@@ -207,6 +210,19 @@ impl<'a> Stretch<'a> {
         let is_new = self.beside.insert(session_id.to_owned());
         if is_new && event != LifecycleEvent::Created { Told::Never } else { Told::Already }
     }
+}
+
+/// Keeps as many sessions of a page as there is room for, and one at least. Returns whether there are fewer now.
+fn cut(page: &mut Vec<Head>) -> bool {
+    let mut bytes = 0;
+    let fits = page.iter().take_while(|head| {
+        bytes += head.summary.len();
+        bytes <= PAGE_BYTES
+    });
+    let count = fits.count().max(1);
+    let is_cut = count < page.len();
+    page.truncate(count);
+    is_cut
 }
 
 /// Open sessions in the order of their ids. Few callers read at once, as in listings.

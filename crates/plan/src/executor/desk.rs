@@ -214,6 +214,12 @@ impl Desk {
         self.changed.subscribe()
     }
 
+    /// Waits until a run is not at work.
+    pub(super) async fn left(&self, run_id: &str) {
+        let mut changes = self.changes();
+        while self.has(run_id) && changes.changed().await.is_ok() {}
+    }
+
     /// Waits until no run is at work.
     pub(super) async fn empty(&self) {
         let mut changes = self.changes();

@@ -185,6 +185,8 @@ impl Executor {
             return Ok(false);
         };
         watch.ended().await?;
+        // Its task counts what it cost after its last entry.
+        self.shared.desk.left(run_id).await;
         Ok(true)
     }
 

@@ -32,7 +32,7 @@ mod watcher;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use macp_engine::Engine;
+use macp_engine::{Engine, Lifecycle, Watch};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -76,6 +76,8 @@ struct Shared {
     /// One for every execution session that may be under way.
     permits: Semaphore,
     tasks: Mutex<JoinSet<()>>,
+    /// What happened to sessions since this was opened, until the watcher takes it over.
+    events: Mutex<Option<Watch<Lifecycle>>>,
     /// Set once, when everything stops.
     stopping: watch::Sender<bool>,
 }
@@ -86,6 +88,8 @@ impl SessionRuns {
     pub fn open(engine: Engine, executor: Executor, settings: SessionSettings) -> Self {
         let notes = Notes::new(Arc::clone(executor.runs().ledger()), Arc::clone(engine.store()));
         let permits = Semaphore::new(settings.execution.sessions_max.clamp(1, Semaphore::MAX_PERMITS));
+        // From here on, so that nothing is missed that is decided before the watcher begins.
+        let events = Mutex::new(Some(engine.watch_lifecycle()));
         Self {
             shared: Arc::new(Shared {
                 engine,
@@ -97,6 +101,7 @@ impl SessionRuns {
                 reporting: Mutex::default(),
                 permits,
                 tasks: Mutex::default(),
+                events,
                 stopping: watch::Sender::new(false),
             }),
         }
@@ -110,9 +115,9 @@ impl SessionRuns {
     /// Goes on with what an earlier process left: starts that were admitted and reports that are not complete. Then
     /// watches sessions until [`SessionRuns::shutdown`]. Call it once, after [`Executor::recover`].
     pub async fn begin(&self) -> Result<(), Error> {
-        // Events from here on are kept while the past is gone through.
-        let events = self.shared.engine.watch_lifecycle();
         self.resume_reports().await?;
+        let events = self.shared.events.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let events = events.unwrap_or_else(|| self.shared.engine.watch_lifecycle());
         let watcher = watcher::Watcher::new(self.clone(), events);
         self.shared.spawn(watcher.run());
         Ok(())

@@ -49,12 +49,12 @@ pub use self::journal::Journal;
 pub use self::list::{Page, Query};
 pub use self::plans::Plans;
 pub(crate) use self::read::refused_binding;
-pub use self::read::{PAGE_BYTES_MAX as WATCH_PAGE_BYTES_MAX, Run};
+pub use self::read::Run;
 pub use self::run_id::RunId;
 pub use self::sealed::Sealed;
 pub use self::settlements::{Outcome, Settlement, Settlements};
 pub use self::summary::{Status, Summary};
-pub use self::watch::Watch;
+pub use self::watch::{PAGE_BYTES_MAX as WATCH_PAGE_BYTES_MAX, Watch};
 
 pub(crate) use self::kept::Weight;
 use self::kept::{Entries, Kept as KeptBytes};
@@ -148,7 +148,7 @@ impl RunStore {
     /// At most `limit` entries from `from_seq` on; none if there are none yet.
     pub async fn entries_from(&self, run_id: &str, from_seq: u64, limit: usize) -> Result<Vec<Sealed>, StoreError> {
         let run_id = run_id.to_owned();
-        self.blocking(move |store| read::entries_from(store, &run_id, from_seq, limit)).await
+        self.blocking(move |store| read::entries_from(store, &run_id, from_seq, limit, read::PAGE_BYTES_MAX)).await
     }
 
     /// Follows a run from an entry on, those already written first; `None` if there is no such run.

@@ -15,7 +15,7 @@ use super::summary::Summary;
 /// Records per page.
 const PAGE_RECORDS_MAX: usize = 1_024;
 /// Bytes per page; a single larger record comes alone.
-pub const PAGE_BYTES_MAX: usize = 4 * 1_024 * 1_024;
+pub(super) const PAGE_BYTES_MAX: usize = 4 * 1_024 * 1_024;
 
 /// A run as it is stored: never empty, and its chain is whole.
 #[derive(Clone, Debug)]
@@ -136,7 +136,13 @@ fn check_end(store: &dyn Store, head: &Head, checker: &Checker) -> Result<(), St
 }
 
 /// At most `limit` entries from `from_seq` on, each checked to continue the one before it.
-pub fn entries_from(store: &dyn Store, run_id: &str, from_seq: u64, limit: usize) -> Result<Vec<Sealed>, StoreError> {
+pub fn entries_from(
+    store: &dyn Store,
+    run_id: &str,
+    from_seq: u64,
+    limit: usize,
+    bytes_max: usize,
+) -> Result<Vec<Sealed>, StoreError> {
     let mut checker = match from_seq.checked_sub(1) {
         None => Checker::new(run_id),
         Some(before) => match store.read(run_id, before, 1, 0)?.into_iter().next() {
@@ -145,6 +151,6 @@ pub fn entries_from(store: &dyn Store, run_id: &str, from_seq: u64, limit: usize
             _ => return Ok(Vec::new()),
         },
     };
-    let records = store.read(run_id, from_seq, limit.min(PAGE_RECORDS_MAX), PAGE_BYTES_MAX)?;
+    let records = store.read(run_id, from_seq, limit.min(PAGE_RECORDS_MAX), bytes_max.min(PAGE_BYTES_MAX))?;
     records.into_iter().map(|record| checker.check(record).map_err(StoreError::from)).collect()
 }

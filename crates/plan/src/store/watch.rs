@@ -17,6 +17,9 @@ use super::{blocking, read};
 /// Entries handed out at once.
 const PAGE_ENTRIES_MAX: usize = 256;
 
+/// Bytes handed out at once; a single larger entry comes alone.
+pub const PAGE_BYTES_MAX: usize = 512 * 1_024;
+
 /// Who wants to know of which run. Runs nobody watches are not in it.
 #[derive(Debug)]
 pub(super) struct Watchers {
@@ -160,7 +163,7 @@ impl Watch {
         let (run_id, from_seq) = (Arc::clone(&self.run_id), self.next_seq);
         blocking(&self.store, move |store| {
             let open = store.head(&run_id)?.is_some_and(|head| head.open);
-            Ok((read::entries_from(store, &run_id, from_seq, PAGE_ENTRIES_MAX)?, open))
+            Ok((read::entries_from(store, &run_id, from_seq, PAGE_ENTRIES_MAX, PAGE_BYTES_MAX)?, open))
         })
         .await
     }

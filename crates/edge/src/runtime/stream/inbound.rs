@@ -14,20 +14,23 @@ use tonic::{Code as Grpc, Status, Streaming};
 
 use super::{Frame, invalid};
 use crate::bell::Bell;
+use crate::requests::MessageBytes;
 use crate::status;
 
 /// The frames of a stream, looked at when the transport says that there is something to see.
 pub(super) struct Inbound {
     frames: Streaming<StreamSessionRequest>,
+    /// Counts the frame that is being received.
+    message: MessageBytes,
     bell: Arc<Bell>,
     /// Rings the bell.
     called: Waker,
 }
 
 impl Inbound {
-    pub(super) fn new(frames: Streaming<StreamSessionRequest>) -> Self {
+    pub(super) fn new(frames: Streaming<StreamSessionRequest>, message: MessageBytes) -> Self {
         let bell = Bell::rung();
-        Inbound { frames, called: Waker::from(Arc::clone(&bell)), bell }
+        Inbound { frames, message, called: Waker::from(Arc::clone(&bell)), bell }
     }
 
     /// The next frame; none when the client has nothing more to send. To stop waiting for it loses nothing.
@@ -38,6 +41,7 @@ impl Inbound {
             }
             let request = pin!(self.frames.message()).poll(&mut Context::from_waker(&self.called));
             if request.is_ready() {
+                self.message.release();
                 self.bell.leave_rung();
             }
             request

@@ -23,6 +23,7 @@ use crate::access::Access;
 use crate::attached::{Attached, Outlet, attach};
 use crate::context::Context;
 use crate::outbound;
+use crate::requests::MessageBytes;
 use crate::status;
 
 /// What a request frame asks for.
@@ -36,11 +37,11 @@ pub(super) fn open(
     ctx: &Arc<Context>,
     access: Access,
     frames: Streaming<StreamSessionRequest>,
-    connection: u64,
+    message: MessageBytes,
 ) -> Attached<StreamFrame> {
     let ctx = Arc::clone(ctx);
-    attach(connection, |outlet| async move {
-        let mut inbound = Inbound::new(frames);
+    attach(access.connection, |outlet| async move {
+        let mut inbound = Inbound::new(frames, message);
         let first = tokio::select! {
             frame = inbound.next() => frame?,
             () = ctx.drain.begun() => return Err(status::shutting_down()),
