@@ -11,7 +11,7 @@ use std::task::Context;
 
 use futures_util::task::AtomicWaker;
 
-use crate::replies::{ConnectionReplies, CallMemory};
+use crate::replies::{CallMemory, ConnectionReplies};
 
 /// The part of all connections that may be closing on top of those that are open. Beyond it the one that has been
 /// closing for longest is cut off: a flood of new connections must neither pile up old ones nor have to wait for them.

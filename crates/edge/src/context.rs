@@ -21,9 +21,9 @@ use crate::rate::{Kind, Limiter, PerMinute};
 use crate::readers::Readers;
 use crate::replies::CallMemory;
 use crate::runtime::Sealer;
-use crate::startup::decode_max;
 use crate::scrape::Scrapes;
 use crate::settings::Receipts;
+use crate::startup::decode_max;
 use crate::{Reloadable, Settings, requests, status};
 
 /// Histories being verified, replayed or exported at once. Each holds a thread and a page of records.

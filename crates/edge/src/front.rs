@@ -64,12 +64,7 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    pub(crate) fn new(
-        runtime: Runtime,
-        decode_max: usize,
-        timeout: Duration,
-        services: Services,
-    ) -> Self {
+    pub(crate) fn new(runtime: Runtime, decode_max: usize, timeout: Duration, services: Services) -> Self {
         let serves_runtime = services.runtime.is_some();
         Front { runtime, decode_max, timeout, services: Guard::new(services), serves_runtime }
     }
@@ -211,7 +206,10 @@ const REQUEST_STREAMS: [&str; 3] = [
 ];
 
 fn too_many_calls() -> Status {
-    status::coded(macp_wire::codes::Code::RateLimited, "this caller has too many calls open; retry when some have ended")
+    status::coded(
+        macp_wire::codes::Code::RateLimited,
+        "this caller has too many calls open; retry when some have ended",
+    )
 }
 
 /// Makes what can be made of a reply now, so that it counts with its real size.

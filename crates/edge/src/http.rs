@@ -80,10 +80,9 @@ pub(crate) fn not_grpc() -> Response {
 /// A call that failed, for a caller who does not.
 pub(crate) fn failed(code: tonic::Code) -> Response {
     match code {
-        tonic::Code::ResourceExhausted => refusal(
-            StatusCode::TOO_MANY_REQUESTS,
-            "this caller has too many calls open; retry when some have ended",
-        ),
+        tonic::Code::ResourceExhausted => {
+            refusal(StatusCode::TOO_MANY_REQUESTS, "this caller has too many calls open; retry when some have ended")
+        }
         tonic::Code::DeadlineExceeded => refusal(StatusCode::GATEWAY_TIMEOUT, "the answer took too long"),
         _ => refusal(StatusCode::INTERNAL_SERVER_ERROR, "the call failed in a way it should not"),
     }

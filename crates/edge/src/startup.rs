@@ -140,6 +140,10 @@ impl Server {
             streams_max: ctx.settings.streams_per_connection_max,
             reply_timeout: ctx.settings.unread_reply_timeout,
         };
+        // Before sessions can be decided, so that no committed plan is missed.
+        if let Some(plans) = &ctx.plans {
+            plans.begin();
+        }
         let mut metrics_addr = None;
         let mut serving =
             vec![tokio::spawn(serving::serve(accepting, handshake, Arc::new(front), bounds, drain.clone()))];
@@ -154,9 +158,6 @@ impl Server {
             metrics_addr = Some(address);
         }
         tokio::spawn(health::follow(Arc::clone(&ctx), health.clone()));
-        if let Some(plans) = &ctx.plans {
-            plans.begin();
-        }
         tracing::info!(%local_addr, "serving");
         Ok(Server { ctx, health, local_addr, metrics_addr, serving })
     }

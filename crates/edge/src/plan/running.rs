@@ -81,6 +81,7 @@ impl Plans {
 
     /// Goes on with what an earlier process left, without keeping anyone waiting for it.
     pub(crate) fn begin(&self) {
+        self.sessions.subscribe();
         let recovering = tokio::spawn(recover(self.executor.clone(), self.sessions.clone()));
         *self.recovering.lock().unwrap_or_else(PoisonError::into_inner) = Some(recovering);
     }

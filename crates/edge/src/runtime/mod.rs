@@ -24,10 +24,10 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::access::Access;
 use crate::attached::Attached;
 use crate::context::Context;
-use crate::requests::MessageBytes;
 use crate::identity;
 use crate::metrics::Rpc;
 use crate::outbound::Outbound;
+use crate::requests::MessageBytes;
 
 pub(crate) use page_token::Sealer;
 pub(crate) use send::DECODE_SLACK_BYTES;

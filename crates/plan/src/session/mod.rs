@@ -76,7 +76,7 @@ struct Shared {
     /// One for every execution session that may be under way.
     permits: Semaphore,
     tasks: Mutex<JoinSet<()>>,
-    /// What happened to sessions since this was opened, until the watcher takes it over.
+    /// What happened to sessions since [`SessionRuns::subscribe`], until the watcher takes it over.
     events: Mutex<Option<Watch<Lifecycle>>>,
     /// Set once, when everything stops.
     stopping: watch::Sender<bool>,
@@ -88,8 +88,6 @@ impl SessionRuns {
     pub fn open(engine: Engine, executor: Executor, settings: SessionSettings) -> Self {
         let notes = Notes::new(Arc::clone(executor.runs().ledger()), Arc::clone(engine.store()));
         let permits = Semaphore::new(settings.execution.sessions_max.clamp(1, Semaphore::MAX_PERMITS));
-        // From here on, so that nothing is missed that is decided before the watcher begins.
-        let events = Mutex::new(Some(engine.watch_lifecycle()));
         Self {
             shared: Arc::new(Shared {
                 engine,
@@ -101,7 +99,7 @@ impl SessionRuns {
                 reporting: Mutex::default(),
                 permits,
                 tasks: Mutex::default(),
-                events,
+                events: Mutex::default(),
                 stopping: watch::Sender::new(false),
             }),
         }
@@ -110,6 +108,11 @@ impl SessionRuns {
     #[must_use]
     pub fn settings(&self) -> &SessionSettings {
         &self.shared.settings
+    }
+
+    /// Has [`SessionRuns::begin`] see what happens to sessions from now on. Call it before sessions can be decided.
+    pub fn subscribe(&self) {
+        *self.shared.events.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.shared.engine.watch_lifecycle());
     }
 
     /// Goes on with what an earlier process left: starts that were admitted and reports that are not complete. Then

