@@ -1,21 +1,25 @@
 //! The open connections: how many there may be, and which are closed when they run short.
 //!
-//! A connection on which a valid credential was presented is never closed for another one. The others are worth what
-//! they do: one without a call in progress is closed, oldest first, before a new connection is refused.
+//! Before a new connection is refused, idle ones without a valid credential are closed, oldest first. Then idle ones of
+//! a caller that has more than its part of all, and, where callers are authenticated, any without a valid credential.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Context;
 
 use futures_util::task::AtomicWaker;
+use smol_str::SmolStr;
 
 use crate::replies::{CallMemory, ConnectionReplies};
 
 /// The part of all connections that may be closing on top of those that are open. Beyond it the one that has been
 /// closing for longest is cut off: a flood of new connections must neither pile up old ones nor have to wait for them.
 const CLOSING_PART: usize = 8;
+
+/// The part of all connections that one caller keeps however short they run.
+const CALLER_PART: usize = 4;
 
 /// Calls that need no credential and never end, so that they do not keep a connection open.
 const ENDLESS: [&str; 8] = [
@@ -51,6 +55,9 @@ pub(crate) struct ConnectionLimits {
     pub(crate) all: usize,
     /// Of one network, without a valid credential.
     pub(crate) per_network: usize,
+    /// Whether callers are authenticated: then a connection without a valid credential can be closed although a call is
+    /// in progress on it.
+    pub(crate) authenticated: bool,
 }
 
 /// All connections of a server.
@@ -68,6 +75,8 @@ struct Open {
     connections: BTreeMap<u64, Arc<Connection>>,
     /// Connections without a valid credential.
     strangers: HashMap<Network, usize>,
+    /// Connections of each caller with one.
+    callers: HashMap<SmolStr, usize>,
     /// Closing, oldest first.
     closing: VecDeque<Arc<Connection>>,
 }
@@ -91,10 +100,10 @@ impl Connections {
         let network = Network::of(peer.ip());
         let mut open = self.open();
         if open.strangers.get(&network).is_some_and(|count| *count >= self.limits.per_network) {
-            self.close_idle(&mut open, Some(network)).ok_or(Full::Network)?;
+            self.close_stranger(&mut open, |connection| connection.network == network).ok_or(Full::Network)?;
         }
         if open.connections.len() >= self.limits.all {
-            self.close_idle(&mut open, None).ok_or(Full::All)?;
+            self.make_room(&mut open).ok_or(Full::All)?;
         }
         let number = open.next_number;
         open.next_number += 1;
@@ -103,7 +112,7 @@ impl Connections {
             number,
             network,
             replies: self.memory.connection(),
-            is_identified: AtomicBool::new(false),
+            caller: OnceLock::new(),
             calls: AtomicUsize::new(0),
             ending: AtomicU8::new(OPEN),
             task: AtomicWaker::new(),
@@ -113,14 +122,29 @@ impl Connections {
         Ok(Admitted { connection, all: Arc::clone(self) })
     }
 
-    /// Begins to close the oldest connection that may be closed.
-    fn close_idle(&self, open: &mut Open, of: Option<Network>) -> Option<()> {
-        let idle = |connection: &&Arc<Connection>| {
-            !connection.is_identified()
-                && connection.calls.load(Ordering::SeqCst) == 0
-                && of.is_none_or(|network| network == connection.network)
-        };
-        let oldest = open.connections.values().find(idle).map(Arc::clone)?;
+    fn make_room(&self, open: &mut Open) -> Option<()> {
+        self.close_stranger(open, |_| true).or_else(|| {
+            let most = self.limits.all.div_ceil(CALLER_PART);
+            let Open { connections, callers, .. } = &*open;
+            let has_many = |caller: &SmolStr| callers.get(caller).is_some_and(|count| *count > most);
+            let may_close = |one: &&Arc<Connection>| one.is_idle() && one.caller.get().is_some_and(has_many);
+            let oldest = connections.values().find(may_close).map(Arc::clone)?;
+            self.close(open, oldest);
+            Some(())
+        })
+    }
+
+    /// Closes the oldest of these connections without a valid credential: an idle one, or else any if that is allowed.
+    fn close_stranger(&self, open: &mut Open, is_one: impl Fn(&Connection) -> bool) -> Option<()> {
+        let strangers = || open.connections.values().filter(|one| !one.is_identified() && is_one(one));
+        let idle = strangers().find(|one| one.is_idle());
+        let any = || strangers().next().filter(|_| self.limits.authenticated);
+        let oldest = idle.or_else(any).map(Arc::clone)?;
+        self.close(open, oldest);
+        Some(())
+    }
+
+    fn close(&self, open: &mut Open, oldest: Arc<Connection>) {
         open.remove(&oldest);
         oldest.end(CLOSING);
         open.closing.push_back(oldest);
@@ -129,7 +153,6 @@ impl Connections {
         {
             longest.end(CUT_OFF);
         }
-        Some(())
     }
 
     /// Returns how many connections have a valid credential, and how many have not.
@@ -147,17 +170,22 @@ impl Connections {
 impl Open {
     fn remove(&mut self, connection: &Connection) {
         self.connections.remove(&connection.number);
-        if !connection.is_identified() {
-            self.forget_stranger(connection.network);
+        match connection.caller.get() {
+            None => self.forget_stranger(connection.network),
+            Some(caller) => decrement(&mut self.callers, caller),
         }
     }
 
     fn forget_stranger(&mut self, network: Network) {
-        if let Some(count) = self.strangers.get_mut(&network) {
-            *count -= 1;
-            if *count == 0 {
-                self.strangers.remove(&network);
-            }
+        decrement(&mut self.strangers, &network);
+    }
+}
+
+fn decrement<K: Eq + std::hash::Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
         }
     }
 }
@@ -185,7 +213,8 @@ pub(crate) struct Connection {
     pub(crate) number: u64,
     network: Network,
     pub(crate) replies: ConnectionReplies,
-    is_identified: AtomicBool,
+    /// Whose valid credential was presented on it first.
+    caller: OnceLock<SmolStr>,
     /// Calls in progress.
     calls: AtomicUsize,
     /// One of the three below.
@@ -216,12 +245,16 @@ impl Connection {
         self.task.wake();
     }
 
+    fn is_idle(&self) -> bool {
+        self.calls.load(Ordering::SeqCst) == 0
+    }
+
     fn is_identified(&self) -> bool {
-        self.is_identified.load(Ordering::SeqCst)
+        self.caller.get().is_some()
     }
 
     /// Notes that a valid credential was presented on it.
-    pub(crate) fn identify(&self) {
+    pub(crate) fn identify(&self, caller: &SmolStr) {
         if self.is_identified() {
             return;
         }
@@ -231,8 +264,9 @@ impl Connection {
         // Under the lock, so that it is counted as a stranger's exactly until now.
         let mut open = all.open();
         // One that is closing, or gone, is counted no more.
-        if !self.is_identified.swap(true, Ordering::SeqCst) && open.connections.contains_key(&self.number) {
+        if self.caller.set(caller.clone()).is_ok() && open.connections.contains_key(&self.number) {
             open.forget_stranger(self.network);
+            *open.callers.entry(caller.clone()).or_default() += 1;
         }
     }
 
@@ -271,7 +305,10 @@ mod tests {
     use super::*;
 
     fn connections(all: usize, per_network: usize) -> Arc<Connections> {
-        Connections::new(ConnectionLimits { all, per_network }, Arc::new(CallMemory::new(1 << 20, 1 << 20)))
+        Connections::new(
+            ConnectionLimits { all, per_network, authenticated: false },
+            Arc::new(CallMemory::new(1 << 20, 1 << 20)),
+        )
     }
 
     fn peer(address: &str) -> SocketAddr {
@@ -286,7 +323,7 @@ mod tests {
     fn the_oldest_idle_stranger_makes_room() {
         let all = connections(3, 3);
         let identified = all.admit(peer("10.0.0.1")).expect("room");
-        identified.connection.identify();
+        identified.connection.identify(&"alice".into());
         let busy = all.admit(peer("10.0.0.2")).expect("room");
         let call = busy.connection.begin("/service/Call");
         let idle = all.admit(peer("10.0.0.3")).expect("room");
@@ -294,7 +331,7 @@ mod tests {
         assert!(watch.is_none(), "it does not keep its connection open");
         let new = all.admit(peer("10.0.0.4")).expect("the idle one goes");
         assert!(is_closing(&idle) && !is_closing(&busy) && !is_closing(&identified));
-        new.connection.identify();
+        new.connection.identify(&"bob".into());
         assert_eq!(all.admit(peer("10.0.0.5")).map(drop), Err(Full::All), "one has a call, two have credentials");
         drop((idle, call));
         drop(all.admit(peer("10.0.0.5")).expect("the call has ended"));
@@ -309,13 +346,43 @@ mod tests {
         let calls = [&first, &second].map(|one| one.connection.begin("/service/Call"));
         assert_eq!(all.admit(peer("2001:db8::3")).map(drop), Err(Full::Network));
         let other = all.admit(peer("2001:db8:0:1::1")).expect("another network");
-        second.connection.identify();
+        second.connection.identify(&"alice".into());
         let third = all.admit(peer("2001:db8::3")).expect("the second is counted no more");
         drop(calls);
         let fourth = all.admit(peer("2001:db8::4")).expect("the first is idle");
         assert!(is_closing(&first) && !is_closing(&second) && !is_closing(&third) && !is_closing(&other));
         drop((first, second, third, fourth, other));
         assert!(all.open().strangers.is_empty() && all.open().connections.is_empty() && all.open().closing.is_empty());
+    }
+
+    #[test]
+    fn a_caller_with_many_connections_makes_room_and_others_do_not() {
+        let all = connections(8, 8);
+        let admitted: Vec<_> = (0..8).map(|_| all.admit(peer("10.0.0.1")).expect("room")).collect();
+        for (number, one) in admitted.iter().enumerate() {
+            one.connection.identify(&if number < 2 { "bob" } else { "alice" }.into());
+        }
+        let call = admitted[2].connection.begin("/service/Call");
+        for _ in 0..4 {
+            let new = all.admit(peer("10.0.0.1")).expect("alice has more than a quarter");
+            new.connection.identify(&"cleo".into());
+            std::mem::forget(new);
+        }
+        let closing: Vec<_> = admitted.iter().map(is_closing).collect();
+        assert_eq!(closing, [false, false, false, true, true, true, true, false], "the oldest idle ones of alice");
+        drop(call);
+        std::mem::forget(admitted);
+    }
+
+    #[test]
+    fn where_callers_are_authenticated_a_stranger_with_a_call_makes_room_too() {
+        let limits = ConnectionLimits { all: 2, per_network: 2, authenticated: true };
+        let all = Connections::new(limits, Arc::new(CallMemory::new(1 << 20, 1 << 20)));
+        let admitted = [all.admit(peer("10.0.0.1")).expect("room"), all.admit(peer("10.0.0.2")).expect("room")];
+        let calls = [&admitted[0], &admitted[1]].map(|one| one.connection.begin("/service/Call"));
+        let new = all.admit(peer("10.0.0.3")).expect("the oldest makes room");
+        assert!(is_closing(&admitted[0]) && !is_closing(&admitted[1]));
+        drop((calls, new));
     }
 
     #[test]

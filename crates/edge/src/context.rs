@@ -102,6 +102,7 @@ impl Context {
         let limits = ConnectionLimits {
             all: settings.connections_max,
             per_network: settings.connections_per_address_max(authenticator.is_configured()),
+            authenticated: authenticator.is_configured(),
         };
         Arc::new(Context {
             engine,

@@ -25,7 +25,7 @@ pub(crate) async fn access(ctx: &Context, headers: &HeaderMap, connection: &Conn
                 unidentified(Credential::Refused("this name belongs to the runtime itself".to_owned()))
             }
             Resolution::Identity(identity) => {
-                connection.identify();
+                connection.identify(&identity.sender);
                 identified(&identity, connection)
             }
             Resolution::Absent => unidentified(Credential::Absent),

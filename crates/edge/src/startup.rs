@@ -149,7 +149,8 @@ impl Server {
             vec![tokio::spawn(serving::serve(accepting, handshake, Arc::new(front), bounds, drain.clone()))];
         if let Some((listener, address)) = metrics_listener {
             // Connections and memory of its own, so that callers of the port cannot keep a scrape out.
-            let limits = ConnectionLimits { all: METRICS_CONNECTIONS_MAX, per_network: usize::MAX };
+            let limits =
+                ConnectionLimits { all: METRICS_CONNECTIONS_MAX, per_network: usize::MAX, authenticated: false };
             let memory = Arc::new(CallMemory::new(METRICS_REPLY_BYTES_MAX, METRICS_REQUEST_BYTES_MAX));
             let accepting = Accepting::new(listener, Connections::new(limits, memory));
             let front = Arc::new(metrics_front(&ctx));

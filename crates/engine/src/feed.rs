@@ -142,7 +142,7 @@ impl Feed {
             let Some(delivery) = Delivery::from_entry(entry, |envelope| self.memory.hold(envelope)) else {
                 continue;
             };
-            subscribers.retain(|subscriber| subscriber.deliver(&delivery));
+            subscribers.retain(|subscriber| subscriber.deliver(&delivery, self.memory.behind_max()));
         }
         self.subscribers.fetch_sub(before - subscribers.len(), Ordering::SeqCst);
         subscribers.iter().for_each(Subscriber::wake);

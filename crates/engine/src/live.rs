@@ -12,7 +12,6 @@ use std::task::{Poll, Waker};
 use tokio::task::coop::cooperative;
 
 use crate::feed::Delivery;
-use crate::live_memory::BEHIND_MAX;
 
 /// Entries of one session a single commit may hold: what a shard takes before it hands over.
 const COMMIT_ENTRIES_MAX: usize = 2 * crate::driver::EVENTS_PER_FLUSH_MAX;
@@ -73,7 +72,7 @@ impl Subscriber {
     }
 
     /// Whether the subscriber stays. It hears of the delivery when it is woken.
-    pub(crate) fn deliver(&self, delivery: &Delivery) -> bool {
+    pub(crate) fn deliver(&self, delivery: &Delivery, behind_max: usize) -> bool {
         if self.has_left() {
             return false;
         }
@@ -81,7 +80,7 @@ impl Subscriber {
         let bytes = queue.bytes.saturating_add(delivery.envelope.len());
         let count_max = self.buffer.saturating_add(COMMIT_ENTRIES_MAX);
         // One that is larger than all that anyone may be behind is delivered to whoever is not behind.
-        let fits = queue.bytes == 0 || bytes <= BEHIND_MAX;
+        let fits = queue.bytes == 0 || bytes <= behind_max;
         queue.has_lagged |= !fits || queue.deliveries.len() >= count_max;
         if queue.has_lagged {
             return false;
@@ -153,6 +152,7 @@ mod tests {
     use std::task::{Context, Wake};
 
     use super::*;
+    use crate::live_memory::BEHIND_MAX;
 
     fn delivery(ordinal: u64, bytes: usize) -> Delivery {
         Delivery { sequence: ordinal, ordinal, envelope: vec![0; bytes].into() }
@@ -174,7 +174,7 @@ mod tests {
         let (subscriber, mut live) = connect(10, 0);
         let mut next = pin!(live.next());
         assert!(next.as_mut().poll(&mut cx).is_pending());
-        assert!(subscriber.deliver(&delivery(1, 1)));
+        assert!(subscriber.deliver(&delivery(1, 1), BEHIND_MAX));
         assert_eq!(woken.0.load(Ordering::SeqCst), 0);
         subscriber.wake();
         assert_eq!(woken.0.load(Ordering::SeqCst), 1);
@@ -188,7 +188,7 @@ mod tests {
         let (subscriber, mut live) = connect(2, 0);
         for ordinal in 1..=3 {
             assert!(subscriber.keeps_up(BEHIND_MAX));
-            assert!(subscriber.deliver(&delivery(ordinal, 1)));
+            assert!(subscriber.deliver(&delivery(ordinal, 1), BEHIND_MAX));
         }
         assert!(!subscriber.keeps_up(BEHIND_MAX));
         drop(subscriber);
@@ -201,10 +201,10 @@ mod tests {
     #[tokio::test]
     async fn a_queue_is_bounded_by_bytes_and_the_largest_envelope_still_goes_through_it() {
         let (subscriber, mut live) = connect(100, 0);
-        assert!(subscriber.deliver(&delivery(1, BEHIND_MAX + 1)));
+        assert!(subscriber.deliver(&delivery(1, BEHIND_MAX + 1), BEHIND_MAX));
         assert!(live.next().await.is_some());
-        assert!(subscriber.deliver(&delivery(2, BEHIND_MAX)));
-        assert!(!subscriber.deliver(&delivery(3, 1)));
+        assert!(subscriber.deliver(&delivery(2, BEHIND_MAX), BEHIND_MAX));
+        assert!(!subscriber.deliver(&delivery(3, 1), BEHIND_MAX));
         drop(subscriber);
         assert!(live.next().await.is_some() && live.next().await.is_none() && live.has_lagged());
     }
@@ -212,7 +212,7 @@ mod tests {
     #[tokio::test]
     async fn a_subscriber_further_behind_than_memory_allows_is_freed_at_once() {
         let (subscriber, mut live) = connect(100, 0);
-        assert!(subscriber.deliver(&delivery(1, 100)) && subscriber.keeps_up(100));
+        assert!(subscriber.deliver(&delivery(1, 100), BEHIND_MAX) && subscriber.keeps_up(100));
         assert!(!subscriber.keeps_up(99));
         drop(subscriber);
         assert!(live.next().await.is_none() && live.has_lagged());
@@ -222,9 +222,9 @@ mod tests {
     fn a_commit_may_hold_more_than_anyone_may_be_behind() {
         let (subscriber, _live) = connect(0, 0);
         for ordinal in 0..COMMIT_ENTRIES_MAX as u64 {
-            assert!(subscriber.deliver(&delivery(ordinal, 1)));
+            assert!(subscriber.deliver(&delivery(ordinal, 1), BEHIND_MAX));
         }
-        assert!(!subscriber.deliver(&delivery(0, 1)));
+        assert!(!subscriber.deliver(&delivery(0, 1), BEHIND_MAX));
     }
 
     #[tokio::test]
@@ -237,6 +237,6 @@ mod tests {
         let (subscriber, live) = connect(1, 0);
         assert!(!subscriber.has_left());
         drop(live);
-        assert!(subscriber.has_left() && !subscriber.deliver(&delivery(1, 1)));
+        assert!(subscriber.has_left() && !subscriber.deliver(&delivery(1, 1), BEHIND_MAX));
     }
 }
