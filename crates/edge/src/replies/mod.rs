@@ -1,4 +1,4 @@
-//! Bounds what replies hold in memory until they are written to the socket.
+//! Bounds what calls hold in memory: while they are open, and their replies until they are written to the socket.
 //!
 //! ```text
 //!  request ─▶ reserve: connection, caller, total ─▶ handler ─▶ body ─▶ pieces ─▶ transport ─▶ socket
@@ -9,6 +9,9 @@
 //!
 //! A client that does not read stops its own connection first, then its other connections. Callers without a valid
 //! credential share a part of the total that is theirs alone, and cannot take what identified callers need.
+//!
+//! Four kinds of memory are divided in this way: open calls, requests being received (`requests.rs`), messages queued in
+//! streams, and replies. What waits for one kind holds nothing of those that are used up before it.
 
 mod body;
 mod budget;
