@@ -22,8 +22,7 @@ use crate::status;
 /// Bytes of requests being received at once: hundreds of the largest payloads of the default limit.
 const BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// Requests of the largest size that can be received at once at least, whatever that size is set to. One connection has
-/// a sixteenth, which is one such request.
+/// Requests of the largest size that can be received at once at least, whatever that size is set to.
 const LARGEST_AT_ONCE: usize = 16;
 
 /// Returns how many bytes of requests may be received at once, for requests of at most this size.
@@ -201,7 +200,6 @@ mod tests {
     async fn what_all_requests_hold_together_is_bounded() {
         let memory = memory();
         let of_stranger = || memory.connection().of_caller(None).requests;
-        // A connection has a sixteenth, so that each is one of its own.
         let mut bodies: Vec<_> = (0..4).map(|_| Received::unary(frames(&[MIB]), &of_stranger())).collect();
         for body in &mut bodies {
             assert_eq!(read(body).await.expect("it fits"), MIB);

@@ -52,9 +52,9 @@ struct Open {
 
 impl ConnectionReplies {
     pub(super) fn new(memory: &CallMemory) -> Self {
-        // How many calls a connection has is bounded by its streams.
+        // How many calls a connection has is bounded by its streams, and many may send large requests on it at once.
         let calls = memory.calls.of_connection_without_bound();
-        let requests = memory.requests.of_connection();
+        let requests = memory.requests.of_connection_without_bound();
         let (replies, queued) = (memory.replies.of_connection(), memory.queued.of_connection());
         let probes = Budgets { connection: replies.budget(), caller: None, total: Arc::clone(&memory.probes) };
         ConnectionReplies {
