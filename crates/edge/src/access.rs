@@ -1,5 +1,7 @@
 //! What a caller may see and do, beyond what the rules of a session say.
 
+use std::sync::Arc;
+
 use macp_engine::Snapshot;
 use macp_kernel::{Caller, Credential, Profile};
 use macp_wire::codes::Code;
@@ -30,7 +32,7 @@ pub(crate) struct Access {
     /// The connection of the call, which tells callers without a name apart.
     pub(crate) connection: u64,
     /// Where the call counts.
-    pub(crate) memory: CallerMemory,
+    pub(crate) memory: Arc<CallerMemory>,
 }
 
 impl Access {

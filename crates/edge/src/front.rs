@@ -81,7 +81,10 @@ impl Front {
         let call = access.memory.calls.try_reserve(bytes).ok_or_else(too_many_calls)?;
         // Where callers are authenticated, one that is not gets a refusal and no page.
         let size = if access.local || access.identity().is_some() { size } else { ReplySize::Small };
-        let reply = access.memory.replies.reserve(size.reserved()).await;
+        let reply = match size {
+            ReplySize::Small => access.memory.replies.wait().await,
+            size => access.memory.replies.reserve(size.reserved()).await,
+        };
         Ok(Admitted { access, call, reply })
     }
 

@@ -196,7 +196,7 @@ mod tests {
     use crate::replies::CallMemory;
 
     fn memory() -> Memory {
-        CallMemory::new(1 << 20, 1 << 20).connection().of_caller(None).queued
+        Arc::clone(&CallMemory::new(1 << 20, 1 << 20).connection().of_caller(None).queued)
     }
 
     #[tokio::test]

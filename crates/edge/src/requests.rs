@@ -25,6 +25,9 @@ const BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Requests of the largest size that can be received at once at least, whatever that size is set to.
 const LARGEST_AT_ONCE: usize = 16;
 
+/// Bytes of a unary request that what counts for its call covers: most requests are shorter.
+const COVERED_BYTES: usize = 2 * 1024;
+
 /// Returns how many bytes of requests may be received at once, for requests of at most this size.
 pub(crate) fn bytes_max(request_bytes_max: usize) -> usize {
     BYTES_MAX.max(request_bytes_max.saturating_mul(LARGEST_AT_ONCE))
@@ -39,14 +42,14 @@ pub(crate) struct Received<B> {
 
 #[derive(Debug)]
 enum Counting {
-    Unary(Charge),
+    Unary { charge: Charge, covered: usize },
     Stream { message: MessageBytes, timeout: Duration, deadline: Pin<Box<Sleep>> },
 }
 
 impl<B> Received<B> {
     /// Counts the bytes until the body is dropped.
     pub(crate) fn unary(body: B, memory: &Arc<Budgets>) -> Self {
-        Received { body, bytes: Some(Counting::Unary(memory.charge(0))) }
+        Received { body, bytes: Some(Counting::Unary { charge: memory.charge(0), covered: COVERED_BYTES }) }
     }
 
     /// Counts the bytes of each message, which must become whole within the timeout.
@@ -93,7 +96,11 @@ impl Counting {
     /// Counts what arrived; false if there is no room for it.
     fn add(&mut self, bytes: usize) -> bool {
         match self {
-            Counting::Unary(charge) => charge.try_add(bytes),
+            Counting::Unary { charge, covered } => {
+                let beyond = bytes.saturating_sub(*covered);
+                *covered = covered.saturating_sub(bytes);
+                beyond == 0 || charge.try_add(beyond)
+            }
             Counting::Stream { message, timeout, deadline } => {
                 let mut message = message.lock();
                 if message.begun.is_none() {
@@ -199,7 +206,7 @@ mod tests {
     #[tokio::test]
     async fn what_all_requests_hold_together_is_bounded() {
         let memory = memory();
-        let of_stranger = || memory.connection().of_caller(None).requests;
+        let of_stranger = || Arc::clone(&memory.connection().of_caller(None).requests);
         let mut bodies: Vec<_> = (0..4).map(|_| Received::unary(frames(&[MIB]), &of_stranger())).collect();
         for body in &mut bodies {
             assert_eq!(read(body).await.expect("it fits"), MIB);

@@ -64,6 +64,8 @@ pub(crate) struct ReplyBody {
     /// The call itself, until its reply is handed over.
     _call: OpenCall,
     made: Bytes,
+    /// Whether what was made counts as long as any piece of it is left.
+    is_counted_whole: bool,
     trailers: Option<HeaderMap>,
     /// Bytes of the reply so far.
     handed_over: usize,
@@ -89,6 +91,7 @@ impl ReplyBody {
             is_stream,
             _call: call,
             made: Bytes::new(),
+            is_counted_whole: false,
             trailers: None,
             handed_over: 0,
             is_over: false,
@@ -116,14 +119,15 @@ impl ReplyBody {
         match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => {
-                    self.made = if data.len() > HANDED_OVER_MAX {
+                    self.is_counted_whole = data.len() > HANDED_OVER_MAX;
+                    self.made = if self.is_counted_whole {
                         // The pieces share one allocation, which counts until the last of them is written. It was
                         // doubled until the frame fitted.
                         self.charge.set(data.len().next_power_of_two());
                         let charge = self.charge.split(data.len().next_power_of_two());
                         Bytes::from_owner(Counted { data, _charge: charge })
                     } else {
-                        self.charge.set(data.len());
+                        self.charge.set(data.len() + PIECE_BYTES);
                         data
                     };
                 }
@@ -140,8 +144,9 @@ impl ReplyBody {
         let size = self.made.len().min(HANDED_OVER_MAX);
         self.handed_over = self.handed_over.saturating_add(size);
         let data = self.made.split_to(size);
-        let mut charge = self.charge.split(size);
-        charge.add(PIECE_BYTES);
+        let bytes = if self.is_counted_whole { PIECE_BYTES } else { size + PIECE_BYTES };
+        let mut charge = self.charge.split(bytes);
+        charge.set(bytes);
         let age = self.replies().age();
         let piece =
             Piece { data, _charge: charge, connection: Arc::clone(&self.connection), reply: self.reply.clone(), age };

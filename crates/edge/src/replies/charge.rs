@@ -7,7 +7,8 @@ use super::budget::Budget;
 /// The budgets of the replies to one caller on one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Budgets {
-    pub(super) connection: Arc<Budget>,
+    /// `None` for what is not bounded for each connection.
+    pub(super) connection: Option<Arc<Budget>>,
     /// Of an identified caller alone, over all connections.
     pub(super) caller: Option<Arc<Budget>>,
     /// Of all identified callers, or of all others.
@@ -16,7 +17,8 @@ pub(crate) struct Budgets {
 
 impl Budgets {
     fn all(&self) -> impl Iterator<Item = &Budget> {
-        std::iter::once(&*self.connection).chain(self.caller.as_deref()).chain(std::iter::once(&*self.total))
+        let own = self.connection.as_deref().into_iter().chain(self.caller.as_deref());
+        own.chain(std::iter::once(&*self.total))
     }
 
     /// Reserves in every budget if all have room now.
@@ -28,6 +30,14 @@ impl Budgets {
             }
         }
         Some(Charge { budgets: Arc::clone(self), bytes })
+    }
+
+    /// Waits while there is no room, and reserves nothing: for a reply so short that what counts for its call covers it.
+    pub(crate) async fn wait(self: &Arc<Self>) -> Charge {
+        if self.are_full() {
+            Arc::clone(self).room().await;
+        }
+        Charge { budgets: Arc::clone(self), bytes: 0 }
     }
 
     /// Counts bytes that exist already, beyond the bounds if need be.
@@ -43,17 +53,11 @@ impl Budgets {
             return charge;
         }
         // The narrowest first: what waits for its own connection or caller takes nothing that others could use.
-        let connection = Reserved::wait(&self.connection, bytes).await;
-        let caller = match &self.caller {
-            Some(caller) => Some(Reserved::wait(caller, bytes).await),
-            None => None,
-        };
-        let total = Reserved::wait(&self.total, bytes).await;
-        connection.keep();
-        if let Some(caller) = caller {
-            caller.keep();
+        let mut reserved = Vec::with_capacity(3);
+        for budget in self.all() {
+            reserved.push(Reserved::wait(budget, bytes).await);
         }
-        total.keep();
+        reserved.into_iter().for_each(Reserved::keep);
         Charge { budgets: Arc::clone(self), bytes }
     }
 
@@ -130,10 +134,6 @@ impl Charge {
         true
     }
 
-    pub(super) fn add(&mut self, bytes: usize) {
-        self.set(self.bytes + bytes);
-    }
-
     /// Takes a part of it, to be counted until that part is dropped.
     pub(crate) fn split(&mut self, bytes: usize) -> Charge {
         let bytes = bytes.min(self.bytes);
@@ -160,7 +160,7 @@ mod tests {
 
     fn budgets(connection: &Arc<Budget>, total: &Arc<Budget>) -> Arc<Budgets> {
         let caller = Some(Arc::new(Budget::new(3 * MIB)));
-        Arc::new(Budgets { connection: Arc::clone(connection), caller, total: Arc::clone(total) })
+        Arc::new(Budgets { connection: Some(Arc::clone(connection)), caller, total: Arc::clone(total) })
     }
 
     #[tokio::test]

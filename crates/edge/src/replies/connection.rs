@@ -32,9 +32,9 @@ pub(crate) struct ConnectionReplies {
     /// For calls that ask for health or readiness.
     probes: Arc<Budgets>,
     /// For callers without a valid credential.
-    strangers: CallerMemory,
+    strangers: Arc<CallerMemory>,
     /// Of the caller that called last: most connections have only one.
-    last_caller: Mutex<Option<(SmolStr, CallerMemory)>>,
+    last_caller: Mutex<Option<(SmolStr, Arc<CallerMemory>)>>,
     /// The current age of bytes being handed over.
     age: AtomicUsize,
     /// Of calls that share the task of the connection.
@@ -58,12 +58,12 @@ impl ConnectionReplies {
         let (replies, queued) = (memory.replies.of_connection(), memory.queued.of_connection());
         let probes = Budgets { connection: replies.budget(), caller: None, total: Arc::clone(&memory.probes) };
         ConnectionReplies {
-            strangers: CallerMemory {
+            strangers: Arc::new(CallerMemory {
                 calls: calls.budgets(None),
                 requests: requests.budgets(None),
                 replies: replies.budgets(None),
                 queued: queued.budgets(None),
-            },
+            }),
             calls,
             requests,
             replies,
@@ -77,21 +77,21 @@ impl ConnectionReplies {
     }
 
     /// Returns where the calls of a caller count; `None` is a caller without a valid credential.
-    pub(crate) fn of_caller(&self, identity: Option<&str>) -> CallerMemory {
+    pub(crate) fn of_caller(&self, identity: Option<&str>) -> Arc<CallerMemory> {
         let Some(identity) = identity else {
-            return self.strangers.clone();
+            return Arc::clone(&self.strangers);
         };
         let mut last = self.last_caller.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
-            Some((caller, memory)) if caller == identity => memory.clone(),
+            Some((caller, memory)) if caller == identity => Arc::clone(memory),
             _ => {
-                let memory = CallerMemory {
+                let memory = Arc::new(CallerMemory {
                     calls: self.calls.budgets(Some(identity)),
                     requests: self.requests.budgets(Some(identity)),
                     replies: self.replies.budgets(Some(identity)),
                     queued: self.queued.budgets(Some(identity)),
-                };
-                *last = Some((identity.into(), memory.clone()));
+                });
+                *last = Some((identity.into(), Arc::clone(&memory)));
                 memory
             }
         }
@@ -109,7 +109,7 @@ impl ConnectionReplies {
 
     /// Returns whether anything of the connection's calls is in memory.
     pub(super) fn is_active(&self) -> bool {
-        self.replies.budget.used() > 0
+        self.replies.budget.as_ref().is_some_and(|budget| budget.used() > 0)
     }
 
     pub(super) fn age(&self) -> usize {

@@ -116,24 +116,24 @@ impl Shares {
 
     /// The part of one connection of these shares.
     fn of_connection(&self) -> ConnectionShare {
-        ConnectionShare { budget: Arc::new(Budget::new(self.connection_max)), shares: self.clone() }
+        ConnectionShare { budget: Some(Arc::new(Budget::new(self.connection_max))), shares: self.clone() }
     }
 
     fn of_connection_without_bound(&self) -> ConnectionShare {
-        ConnectionShare { budget: Arc::new(Budget::new(usize::MAX)), shares: self.clone() }
+        ConnectionShare { budget: None, shares: self.clone() }
     }
 }
 
 /// The part of the shares that one connection has.
 #[derive(Debug)]
 struct ConnectionShare {
-    budget: Arc<Budget>,
+    budget: Option<Arc<Budget>>,
     shares: Shares,
 }
 
 impl ConnectionShare {
-    fn budget(&self) -> Arc<Budget> {
-        Arc::clone(&self.budget)
+    fn budget(&self) -> Option<Arc<Budget>> {
+        self.budget.clone()
     }
 
     /// The budgets of a caller on this connection; `None` is a caller without a valid credential.
@@ -142,7 +142,7 @@ impl ConnectionShare {
             Some(identity) => (Some(self.shares.callers.of(identity)), &self.shares.identified),
             None => (None, &self.shares.strangers),
         };
-        Arc::new(Budgets { connection: Arc::clone(&self.budget), caller, total: Arc::clone(total) })
+        Arc::new(Budgets { connection: self.budget(), caller, total: Arc::clone(total) })
     }
 }
 
