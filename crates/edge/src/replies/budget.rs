@@ -74,13 +74,9 @@ impl Budget {
     }
 
     fn take(&self, bytes: usize) -> bool {
-        // Added first and reverted if it does not fit, which costs less than to compare and swap.
-        let used = self.used.fetch_add(bytes, Ordering::SeqCst);
-        let fits = used == 0 || used.saturating_add(bytes) <= self.max;
-        if !fits {
-            self.used.fetch_sub(bytes, Ordering::SeqCst);
-        }
-        fits
+        // Never more than fits, not even for a moment: a task that waits would miss room that another one gives up.
+        let fits = |used: usize| (used == 0 || used.saturating_add(bytes) <= self.max).then(|| used + bytes);
+        self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).is_ok()
     }
 
     async fn wait_until(&self, done: impl Fn() -> bool) {
